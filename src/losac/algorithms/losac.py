@@ -1,0 +1,136 @@
+"""LoSAC and LoSAC-Prox: local stochastic average control.
+
+Reference: H. Chen, H. Wang, Q. Yao, Y. Li, D. Jin, Q. Yang, *LoSAC: an efficient local stochastic average control
+method for federated optimization*; equations (losac_local), (globalupdate), (losac-prox), Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from losac._settings import NONNEGATIVE, POSITIVE, number, choice
+from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.trees import Tree, axpy, map_trees, sub, zeros
+
+
+class Pair(NamedTuple):
+    """A model x with the delayed global gradient phi; or the changes of both."""
+
+    x: Tree
+    phi: Tree
+
+
+class Losac(LocalMethod):
+    r"""LoSAC: every client refreshes its estimate of the global gradient after each local step.
+
+    With ``scaling="paper"``, exactly as printed:
+
+    .. math::
+       x_i &\leftarrow \mathrm{prox}_{\beta\Psi}\big(x_i - \eta\{\phi_i/N - y_{ij} + g_{ij}(x_i)\}\big), \\
+       \phi_i &\leftarrow \phi_i - y_{ij} + g_{ij}(x_i^-), \qquad y_{ij} \leftarrow g_{ij}(x_i^-), \\
+       x &\leftarrow x + \frac{\gamma}{N}\sum_{i\in\mathcal S}\Delta x_i, \qquad
+       \phi \leftarrow \phi + \frac{N}{S}\sum_{i\in\mathcal S}\Delta\phi_i.
+
+    φ/N is then M·N/S times the delayed mean gradient, so that the printed prox step β = η minimises f + S/(NM)·Ψ. By
+    default β = η·NM/S, which minimises f + Ψ (``prox_step="matched"``); ``"printed"`` keeps the paper's.
+
+    With ``scaling="exact"``, φ *is* the delayed mean gradient (1/NM) Σ_i Σ_j y_ij:
+
+    .. math::
+       x_i &\leftarrow \mathrm{prox}_{\eta\Psi}\big(x_i - \eta\{\phi_i + \delta(g_{ij}(x_i) - y_{ij})\}\big), \\
+       \phi_i &\leftarrow \phi_i + \frac{g_{ij}(x_i^-) - y_{ij}}{NM}, \qquad y_{ij} \leftarrow g_{ij}(x_i^-), \\
+       x &\leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}\Delta x_i, \qquad
+       \phi \leftarrow \phi + \sum_{i\in\mathcal S}\Delta\phi_i.
+
+    Both converge linearly to the exact optimum of strongly convex problems, with sampled clients and sampled blocks.
+    y and φ start at zero. N/S is N over the *planned* clients per round, whoever answers.
+
+    Args:
+      step_size: η.
+      local_steps, blocks: T and M.
+      scaling: ``"paper"`` or ``"exact"``.
+      correction: δ of the exact scaling (1 is the unbiased one, smaller values damp it).
+      server_step: γ.
+      prox_step: see above; only for the paper's scaling.
+    """
+
+    table = True
+    composite = True
+    tailored_steps = (
+        "its local step is the whole estimate φ − y + g of the global gradient, and clipping a part of it or passing "
+        "it through momentum or Adam would leave the drift that the estimate is there to cancel"
+    )
+
+    scaling: Literal["paper", "exact"] = choice("paper", choices=("paper", "exact"), kw_only=True)
+    correction: Any = number(None, domain=NONNEGATIVE, kw_only=True)
+    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    prox_step: Literal["matched", "printed"] = choice("matched", choices=("matched", "printed"), kw_only=True)
+
+    def validate(self) -> None:
+        """The correction's size is a setting of the exact scaling only."""
+        super().validate()
+        if self.scaling == "paper" and self.correction is not None:
+            raise ValueError(
+                f"losac: correction={self.correction} belongs to scaling='exact'; the paper's scaling fixes it "
+                "(at S/(NM) of its step along the mean gradient)"
+            )
+        if self.scaling == "exact" and self.prox_step == "printed":
+            raise ValueError("losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair")
+
+    def init(self, x: Tree) -> Pair:
+        """Start with φ = 0."""
+        return Pair(x, zeros(x))
+
+    def model(self, server: Pair) -> Tree:
+        """Return x."""
+        return server.x
+
+    def begin(self, here: Local, message: Pair, client: Tree) -> tuple[Pair, Tree]:
+        """Set x_i ← x and φ_i ← φ."""
+        return message, client
+
+    def step(self, here: Local, message: Pair, client: Tree, local: Pair, grad: Gradient, *y: Tree) -> tuple[Pair, Tree]:
+        """Take one step on block j: equation (losac_local), or its exactly scaled form."""
+        eta, n, m = self.step_size, here.clients, here.blocks
+        g = grad(local.x)
+        if self.scaling == "paper":
+            x = map_trees(lambda x, phi, y, g: x - eta * (phi / n - y + g), local.x, local.phi, y[0], g)
+            phi = map_trees(lambda phi, y, g: phi - y + g, local.phi, y[0], g)
+            beta = eta if self.prox_step == "printed" else eta * (n * m / here.sampled)
+        else:
+            delta = 1.0 if self.correction is None else self.correction
+            x = map_trees(lambda x, phi, y, g: x - eta * (phi + delta * (g - y)), local.x, local.phi, y[0], g)
+            phi = map_trees(lambda phi, y, g: phi + (g - y) / (n * m), local.phi, y[0], g)
+            beta = eta
+        return Pair(here.prox(x, beta), phi), g
+
+    def end(self, here: Local, message: Pair, client: Tree, local: Pair) -> tuple[Pair, Tree]:
+        """Send Δx_i and Δφ_i."""
+        return Pair(sub(local.x, message.x), sub(local.phi, message.phi)), client
+
+    def record(self, here: Local, upload: Pair, sent: Pair, client: Tree, *y: Tree) -> tuple[Tree, ...]:
+        """Put what was lost or added on the way into the last table entry, so that φ stays the sum of them."""
+        share = 1 if self.scaling == "paper" else here.clients * here.blocks
+        return client, map_trees(lambda y, s, u: y + share * (s - u), y[0], sent.phi, upload.phi)
+
+    def update(self, here: Federation, server: Pair, received: Received) -> Pair:
+        """Equation (globalupdate), or its exactly scaled form."""
+        if self.scaling == "paper":
+            move, kappa = self.server_step / here.clients, here.clients / here.sampled
+        else:
+            move, kappa = self.server_step / received.count, 1
+        return Pair(axpy(move, received.total.x, server.x), axpy(kappa, received.total.phi, server.phi))
+
+    def check_state(self, here: Federation, server: Pair, clients: Tree, table: Tree) -> None:
+        """Refuse a warm start with φ ≠ κ Σ_i Σ_j y_ij: it would converge to a wrong point."""
+        for phi, y in zip(jax.tree.leaves(server.phi), jax.tree.leaves(table)):
+            kappa = here.clients / here.sampled if self.scaling == "paper" else 1 / (y.shape[0] * y.shape[1])
+            due = kappa * np.asarray(y, float).sum((0, 1))
+            if not np.allclose(phi, due, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(due).max()):
+                raise ValueError(
+                    "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, 1/(NM) in the exact one), "
+                    "so the method would converge to a wrong point; start at zero, or set φ to that sum"
+                )

@@ -1,0 +1,101 @@
+"""SCAFFOLD and SCAFFOLD-Prox.
+
+Reference: S. P. Karimireddy et al., *SCAFFOLD: stochastic controlled averaging for federated learning*, ICML 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from losac._settings import POSITIVE, number, choice
+from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.trees import Tree, add, axpy, map_trees, sub, zeros
+
+
+class Pair(NamedTuple):
+    """A model x with a control variate c; or the changes of both."""
+
+    x: Tree
+    c: Tree
+
+
+class Scaffold(LocalMethod):
+    r"""SCAFFOLD: every local step is corrected by the difference of two control variates.
+
+    .. math::
+       w &\leftarrow \mathrm{prox}_{\eta\Psi}\big(w - \eta(g_i(w) - c_i + c)\big), \\
+       c_i^+ &= \nabla f_i(x) \;\text{(option 1)} \quad\text{or}\quad c_i - c + \frac{x - w}{K\eta} \;\text{(option 2)}, \\
+       x &\leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x), \qquad
+       c \leftarrow c + \frac1N\sum_{i\in\mathcal S}(c_i^+ - c_i).
+
+    All control variates start at zero, which keeps Σ c_i = N·c for ever.
+
+    Args:
+      step_size: η, the local step.
+      local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
+      server_step: γ.
+      option: how c_i is renewed: 1 by a full gradient at the broadcast model, 2 from the distance travelled.
+    """
+
+    composite = True
+    tailored_steps = (
+        "c_i is read off the distance travelled, (x − w)/(Kη), which is the mean gradient only for plain steps of "
+        "length η; with momentum, Adam or clipping the control variates would no longer cancel the drift"
+    )
+
+    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    option: Literal[1, 2] = choice(2, choices=(1, 2), kw_only=True)
+
+    def init(self, x: Tree) -> Pair:
+        """Start with c = 0."""
+        return Pair(x, zeros(x))
+
+    def model(self, server: Pair) -> Tree:
+        """Return x."""
+        return server.x
+
+    def init_client(self, x: Tree) -> Tree:
+        """Start with c_i = 0."""
+        return zeros(x)
+
+    def begin(self, here: Local, message: Pair, c_i: Tree) -> tuple[Tree, Tree]:
+        """Start from the broadcast model."""
+        return message.x, c_i
+
+    def step(self, here: Local, message: Pair, c_i: Tree, w: Tree, grad: Gradient) -> Tree:
+        """Take one corrected step."""
+        moved = map_trees(
+            lambda w, g, ci, c: w - self.step_size * (g - ci + c), w, grad(w), c_i, message.c
+        )
+        return here.prox(moved, self.step_size)
+
+    def end(self, here: Local, message: Pair, c_i: Tree, w: Tree) -> tuple[Pair, Tree]:
+        """Renew c_i; send both changes."""
+        if self.option == 1:
+            renewed = here.gradient(message.x)
+        else:
+            per_step = 1 / (here.steps * self.step_size)
+            renewed = map_trees(lambda ci, c, x, w: ci - c + (x - w) * per_step, c_i, message.c, message.x, w)
+        return Pair(sub(w, message.x), sub(renewed, c_i)), renewed
+
+    def record(self, here: Local, upload: Pair, sent: Pair, c_i: Tree, *y: Tree) -> tuple[Tree, ...]:
+        """Keep the c_i that the server believes in."""
+        return add(c_i, sub(sent.c, upload.c)), *y
+
+    def update(self, here: Federation, server: Pair, received: Received) -> Pair:
+        """Move x by the mean over the sampled clients, c by the change of the mean over all."""
+        return Pair(
+            axpy(self.server_step / received.count, received.total.x, server.x),
+            axpy(1 / here.clients, received.total.c, server.c),
+        )
+
+    def check_state(self, here: Federation, server: Pair, c_i: Tree, table: Tree) -> None:
+        """Refuse a start with Σ c_i ≠ N·c: its error would stay for ever."""
+        for c, all_c in zip(jax.tree.leaves(server.c), jax.tree.leaves(c_i)):
+            mean = np.asarray(all_c, float).mean(0)
+            if not np.allclose(mean, c, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(mean).max()):
+                raise ValueError("scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; "
+                                 "start at zero, or with c = (1/N) Σ c_i")

@@ -1,0 +1,27 @@
+"""Federated data: load it by name, build it from your own arrays, deal it to clients.
+
+>>> from losac import data
+>>> data.load("digits", clients=20, partition="sorted")
+FederatedData('digits': 20 clients, 1,438 rows (71 to 72 each), x (64,) float32, y () int32, 10 classes,
+test 359 rows)
+"""
+
+from losac.data import partition
+from losac.data.federated import FederatedData
+from losac.data.files import DataError
+from losac.data.load import datasets, load
+from losac.data.store import fetch
+from losac.data.synthetic import least_squares_optimum, logistic, lowrank, quadratic
+
+__all__ = [
+    "DataError",
+    "FederatedData",
+    "datasets",
+    "fetch",
+    "least_squares_optimum",
+    "load",
+    "logistic",
+    "lowrank",
+    "partition",
+    "quadratic",
+]

@@ -1,0 +1,76 @@
+"""Readers of the published file formats: MNIST's IDX, LIBSVM text, the UCI archive of HAR."""
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from losac.data.files import Arrays
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Read a gzipped IDX file of unsigned bytes (MNIST's images or labels)."""
+    raw = gzip.decompress(path.read_bytes())
+    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
+        raise ValueError(f"{path.name} does not start with the IDX mark of unsigned bytes")
+    ndim = raw[3]
+    shape = np.frombuffer(raw, dtype=">u4", count=ndim, offset=4).astype(int)
+    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * ndim).reshape(shape).copy()
+
+
+def read_libsvm(path: Path, features: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:
+    """Read LIBSVM text with binary features and labels -1/+1 into dense x [n, features] and y [n].
+
+    A line reads `-1 3:1 11:1`: the label, then the 1-based index of every feature that is one.
+    """
+    lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    x = np.zeros((len(lines), features), dtype=np.uint8)
+    for row, (_, *pairs) in enumerate(lines):
+        for index, value in (pair.split(":") for pair in pairs):
+            if not 1 <= int(index) <= features or float(value) not in (0, 1):
+                raise ValueError(f"{path.name}, row {row}: {index}:{value} is not a binary feature")
+            x[row, int(index) - 1] = int(float(value))
+    return x, np.array([int(float(words[0])) for words in lines], dtype=np.int8)
+
+
+def read_har(path: Path) -> Arrays:
+    """Read UCI's HAR archive: the data set's zip, alone or inside another zip as UCI serves it."""
+    with zipfile.ZipFile(path) as outer:
+        inner = _find(outer, "UCI HAR Dataset.zip")
+        if inner is None:
+            return _har_arrays(outer)
+        with zipfile.ZipFile(io.BytesIO(outer.read(inner))) as archive:
+            return _har_arrays(archive)
+
+
+def _har_arrays(archive: zipfile.ZipFile) -> Arrays:
+    def text(member: str) -> io.StringIO:
+        found = _find(archive, member)
+        if found is None:
+            raise ValueError(f"the archive has no {member}")
+        return io.StringIO(archive.read(found).decode())
+
+    def numbers(member: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.loadtxt(text(member), dtype=dtype)
+
+    def names(member: str) -> NDArray[np.str_]:
+        return np.array([line.split()[1] for line in text(member) if line.strip()])
+
+    arrays: Arrays = {"feature_names": names("features.txt"), "activity_names": names("activity_labels.txt")}
+    for part in ("train", "test"):
+        arrays[f"x_{part}"] = numbers(f"{part}/X_{part}.txt", np.float32)
+        arrays[f"y_{part}"] = numbers(f"{part}/y_{part}.txt", np.uint8) - np.uint8(1)
+        arrays[f"subject_{part}"] = numbers(f"{part}/subject_{part}.txt", np.uint8)
+    return arrays
+
+
+def _find(archive: zipfile.ZipFile, ending: str) -> str | None:
+    """Return the member whose path ends with `ending`, leaving out macOS's resource copies."""
+    for member in archive.namelist():
+        if f"/{member}".endswith(f"/{ending}") and not member.startswith("__MACOSX"):
+            return member
+    return None

@@ -1,0 +1,184 @@
+"""Problems made up from a seed, whose truth is known.
+
+Each client is drawn from its own stream, seeded by (seed, client): adding clients leaves the others as
+they were.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from losac.data.federated import FederatedData
+
+_SHARED = 2**31
+"""Stream of what all clients share, apart from the clients' own streams 0, 1, ..."""
+
+
+def quadratic(
+    clients: int = 10,
+    samples: int | Sequence[int] = 8,
+    dim: int = 5,
+    *,
+    heterogeneity: float = 1.0,
+    condition: float = 10.0,
+    noise: float = 0.1,
+    seed: int = 0,
+) -> FederatedData:
+    """Least squares in which every client is strongly convex and has an optimum of its own.
+
+    Client i has rows a_r, with A_i^T A_i / n_i of eigenvalues from 1/condition to 1 in random directions,
+    and targets b_r = <a_r, w_i> + noise, with w_i = w + heterogeneity * N(0, I).
+
+    Args:
+        clients: number of clients.
+        samples: rows of each client, one number for all or one for each; at least `dim`.
+        dim: number of unknowns.
+        heterogeneity: how far the clients' optima lie apart; 0 makes them share one.
+        condition: condition number of each client's mean loss.
+        noise: standard deviation of the noise on the targets.
+        seed: fixes everything.
+
+    Returns:
+        float64 data; `info["optimum"]` minimises (1/N) sum_i sum_r 1/2 (<a_r, w> - b_r)^2.
+
+    >>> data = quadratic(clients=3, samples=[5, 6, 9], dim=4)
+    >>> data
+    FederatedData('quadratic': 3 clients, 20 rows (5 to 9 each), x (4,) float64, y () float64)
+    >>> A, b, w = data.x, data.y, data.info["optimum"]
+    >>> bool(np.allclose(A.T @ (A @ w - b), 0))
+    True
+    """
+    sizes = [samples] * clients if isinstance(samples, int) else list(samples)
+    _at_least("clients", clients, 1)
+    _at_least("dim", dim, 1)
+    _at_least("condition", condition, 1)
+    if len(sizes) != clients:
+        raise ValueError(f"samples has {len(sizes)} entries for clients={clients}; give one number for each")
+    for i, size in enumerate(sizes):
+        if size < dim:
+            raise ValueError(
+                f"client {i} has samples={size} < dim={dim}, so its loss is not strongly convex; "
+                f"give at least {dim} samples or a smaller dim"
+            )
+    shared = np.random.default_rng([seed, _SHARED]).standard_normal(dim)
+    scales = np.geomspace(1.0, 1.0 / condition, dim)
+    pairs = []
+    for i, size in enumerate(sizes):
+        rng = np.random.default_rng([seed, i])
+        columns, _ = np.linalg.qr(rng.standard_normal((size, dim)))
+        rotation, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+        rows = np.sqrt(size) * (columns * np.sqrt(scales)) @ rotation.T
+        own = shared + heterogeneity * rng.standard_normal(dim)
+        pairs.append((rows, rows @ own + noise * rng.standard_normal(size)))
+    data = FederatedData.from_clients(pairs, name="quadratic")
+    return FederatedData(
+        data.x, data.y, data.offsets, name=data.name, info={"optimum": least_squares_optimum(data)}
+    )
+
+
+def least_squares_optimum(
+    data: FederatedData,
+    reduction: Literal["sum", "mean"] = "sum",
+    weights: ArrayLike | None = None,
+) -> NDArray[np.float64]:
+    """Return the minimiser of sum_i p_i f_i(w), f_i the sum or mean over client i of 1/2 (<a_r, w> - b_r)^2.
+
+    Args:
+        data: rows of any shape, targets [n].
+        reduction: what a client's loss is: the sum over its rows or their mean.
+        weights: p_i, all equal if left out.
+
+    Returns:
+        float64, of the shape of one row of `data.x`.
+    """
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f"reduction={reduction!r}; give 'sum' or 'mean'")
+    p = np.full(data.num_clients, 1 / data.num_clients) if weights is None else np.asarray(weights, float)
+    if p.shape != (data.num_clients,) or not (p >= 0).all():
+        raise ValueError(
+            f"weights={p.tolist()}; give one non-negative number for each of {data.num_clients} clients"
+        )
+    scale = np.sqrt(np.repeat(p / data.sizes if reduction == "mean" else p, data.sizes))
+    rows = data.x.reshape(len(data), -1).astype(np.float64)
+    solution, *_ = np.linalg.lstsq(rows * scale[:, None], data.y * scale, rcond=None)
+    return np.asarray(solution, dtype=np.float64).reshape(data.x.shape[1:])
+
+
+def lowrank(
+    clients: int = 100, samples: int = 100, dim: int = 64, rank: int = 8, *, seed: int = 0
+) -> FederatedData:
+    """The paper's low-rank matrix estimation: y_j = <X_G, D_j> + noise, with X_G = diag(I_rank, 0).
+
+    The entries of D_j are N(0.1, 1), the noise has variance 0.1. x is float32 [n, dim, dim], and
+    `info["truth"]` is X_G.
+
+    >>> lowrank(clients=2, samples=3, dim=4, rank=1)
+    FederatedData('lowrank': 2 clients, 6 rows (3 each), x (4, 4) float32, y () float32)
+    """
+    _at_least("clients", clients, 1)
+    _at_least("samples", samples, 1)
+    if not 1 <= rank <= dim:
+        raise ValueError(f"rank={rank}; give a rank from 1 to dim={dim}")
+    x = np.empty((clients * samples, dim, dim), dtype=np.float32)
+    y = np.empty(clients * samples, dtype=np.float32)
+    for i in range(clients):
+        rng = np.random.default_rng([seed, i])
+        rows = slice(i * samples, (i + 1) * samples)
+        x[rows] = rng.standard_normal((samples, dim, dim), dtype=np.float32) + np.float32(0.1)
+        noise = np.sqrt(0.1) * rng.standard_normal(samples)
+        y[rows] = np.einsum("jkk->j", x[rows, :rank, :rank], dtype=np.float64) + noise
+    truth = np.diag((np.arange(dim) < rank).astype(np.float32))
+    offsets = samples * np.arange(clients + 1, dtype=np.int64)
+    return FederatedData(x, y, offsets, name="lowrank", info={"truth": truth})
+
+
+def logistic(
+    clients: int = 20,
+    samples: int = 50,
+    dim: int = 10,
+    *,
+    classes: int = 2,
+    heterogeneity: float = 0.5,
+    seed: int = 0,
+) -> FederatedData:
+    """Labels drawn from a softmax model that each client mixes from a shared and an own one.
+
+    With h = heterogeneity, client i has W_i = (1 - h) W + h V_i and inputs N(h u_i, diag(j^-1.2)), all of
+    W, V_i, u_i standard normal: 0 makes the clients alike, 1 gives them nothing in common. The test part
+    has a quarter as many further rows from every client. After Li et al., arXiv:1812.06127 (Synthetic(a, b)).
+
+    >>> logistic(clients=3, samples=20, dim=4)
+    FederatedData('logistic': 3 clients, 60 rows (20 each), x (4,) float32, y () int32, 2 classes,
+    test 15 rows)
+    """
+    _at_least("clients", clients, 1)
+    _at_least("samples", samples, 1)
+    _at_least("dim", dim, 1)
+    _at_least("classes", classes, 2)
+    if not 0 <= heterogeneity <= 1:
+        raise ValueError(
+            f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)"
+        )
+    shared = np.random.default_rng([seed, _SHARED]).standard_normal((dim, classes))
+    spread = np.arange(1, dim + 1) ** -0.6
+    train: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    test: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for i in range(clients):
+        rng = np.random.default_rng([seed, i])
+        model = (1 - heterogeneity) * shared + heterogeneity * rng.standard_normal((dim, classes))
+        centre = heterogeneity * rng.standard_normal(dim)
+        for part, size in ((train, samples), (test, max(1, samples // 4))):
+            x = centre + spread * rng.standard_normal((size, dim))
+            y = np.argmax(x @ model + rng.gumbel(size=(size, classes)), axis=1)
+            part.append((x.astype(np.float32), y.astype(np.int32)))
+    held_out = (np.concatenate([x for x, _ in test]), np.concatenate([y for _, y in test]))
+    return FederatedData.from_clients(
+        train, test=held_out, name="logistic", num_classes=classes, info={"shared_model": shared}
+    )
+
+
+def _at_least(name: str, value: float, low: float) -> None:
+    if not value >= low:
+        raise ValueError(f"{name}={value}; give at least {low}")

@@ -1,0 +1,188 @@
+"""One client's work in one phase: draw data, begin, step, end, send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+
+from losac.algorithms.contract import Algorithm, Local, Phase
+from losac.prox import Regularizer
+from losac.simulation import drawing
+from losac.simulation.drawing import Rows, Stage
+from losac.simulation.objective import Batch, Cut, Objective
+from losac.simulation.store import View
+from losac.trees import Tree, sub
+
+
+class PhaseShape(NamedTuple):
+    """Static facts about a phase's local work; ``steps`` is None where clients differ in it or it is random."""
+
+    cut: Cut
+    steps: int | None
+    passes: int
+
+
+class ClientShape(NamedTuple):
+    """Static facts that a client's work depends on."""
+
+    objective: Objective
+    reduction: str
+    clients: int
+    sampled: int
+    most_rows: int
+    full: Cut
+    phases: tuple[PhaseShape, ...]
+
+
+class Resident(NamedTuple):
+    """The arrays of all clients that a client's work reads: data, weights N·p_i, steps [phases, N]."""
+
+    rows: Rows
+    weight: Array
+    steps: Array
+
+
+class Row(NamedTuple):
+    """What is kept for a client between rounds: by itself, by its upload's transforms, and by the server."""
+
+    state: Tree
+    transforms: Tree
+    server: Tree
+
+
+class Message(NamedTuple):
+    """What the server sends: the algorithm's message and the model's state."""
+
+    content: Tree
+    model_state: Tree
+
+
+class Visit(NamedTuple):
+    """Which client works, in which phase of which algorithm, with which random key."""
+
+    algorithm: Algorithm
+    phase: Phase
+    index: int
+    client: Array
+    key: Array
+    steps: Any = None
+
+
+class Tally:
+    """Counts the gradients that tracing a client's work asks for: per local step, and over the full local data."""
+
+    def __init__(self) -> None:
+        self.per_step = 0
+        self.full = 0
+
+
+def work(
+    shape: ClientShape, resident: Resident, regularizer: Regularizer, visit: Visit, message: Message, row: Row,
+    view: View | None,
+) -> tuple[Message, Row, View | None]:
+    """Return what a client contributes to the server's sum, and what is kept for it."""
+    here, stage, upload, row, view = train(shape, resident, regularizer, visit, message, row, view, Tally())
+    sent = upload.content
+    if visit.phase is visit.algorithm:
+        if visit.algorithm.uploads:
+            sent, row, view = _transform(visit, here, stage, sent, row, view)
+        sent, kept = visit.algorithm.receive(row.server, sent)
+        row = row._replace(server=kept)
+    return upload._replace(content=sent), row, view
+
+
+def train(
+    shape: ClientShape, resident: Resident, regularizer: Regularizer, visit: Visit, message: Message, row: Row,
+    view: View | None, tally: Tally,
+) -> tuple[Local, Stage, Message, Row, View | None]:
+    """Begin, take the local steps and end; return the upload as the algorithm makes it, and the client's new state."""
+    phase, form = visit.phase, shape.phases[visit.index]
+    steps = visit.steps
+    if steps is None:
+        steps = resident.steps[visit.index, visit.client] if form.steps is None else form.steps
+    stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
+    gradient = _gradient(shape, resident, visit)
+
+    def full(params: Tree) -> Tree:
+        tally.full += 1
+        whole = drawing.whole(shape.full, resident.rows, visit.client)
+        return gradient(params, whole, shape.full, 1, visit.key, message.model_state)[0]
+
+    here = Local(shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, steps, full)
+    local, state = phase.begin(here, message.content, row.state)
+
+    def step(t: Any, carry: Any) -> Any:
+        local, model_state, view = carry
+        j = stage.block(t)
+        batch = stage.batch(j)
+        key = jax.random.fold_in(jax.random.fold_in(visit.key, t), 1)
+        seen: list[Tree] = []
+
+        def grad(params: Tree) -> Tree:
+            g, after = gradient(params, batch, form.cut, stage.factor(batch), key, model_state)
+            seen.append(after)
+            return g
+
+        if view is None:
+            local = phase.step(here, message.content, state, local, grad)
+        else:
+            local, y = phase.step(here, message.content, state, local, grad, view.entry(t, j))
+            view = view.replace(t, j, y)
+        tally.per_step = len(seen)
+        return local, seen[0] if seen else model_state, view
+
+    carry = (local, message.model_state, view)
+    local, model_state, view = carry if form.steps == 0 else jax.lax.fori_loop(0, steps, step, carry)
+    upload, state = phase.end(here, message.content, state, local)
+    sent = Message(upload, sub(model_state, message.model_state))
+    return here, stage, sent, row._replace(state=state), view
+
+
+def encode(algorithm: Algorithm, key: Array, states: Tree, upload: Tree) -> tuple[Tree, Tree, tuple[Tree, ...]]:
+    """Pass an upload through the transforms; return the last payload, what it decodes to, and the states."""
+    payload, kept = upload, []
+    for place, (transform, state) in enumerate(zip(algorithm.uploads, states)):
+        payload, state = transform.encode(jax.random.fold_in(key, place), state, upload)
+        upload = transform.decode(payload)
+        kept.append(state)
+    return payload, upload, tuple(kept)
+
+
+def _transform(
+    visit: Visit, here: Local, stage: Stage, upload: Tree, row: Row, view: View | None
+) -> tuple[Tree, Row, View | None]:
+    """Transform the upload, and let the client record what was really sent."""
+    algorithm = visit.algorithm
+    _, sent, kept = encode(algorithm, jax.random.fold_in(visit.key, 2**31 - 1), row.transforms, upload)
+    if view is None:
+        (state,) = algorithm.record(here, upload, sent, row.state)
+    else:
+        last = here.steps - 1
+        j = stage.block(last)
+        state, y = algorithm.record(here, upload, sent, row.state, view.entry(last, j))
+        view = view.replace(last, j, y)
+    return sent, row._replace(state=state, transforms=kept), view
+
+
+def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[..., tuple[Tree, Tree]]:
+    """Return the gradient of factor · N·p_i · (the sum, or sum / n_i, of the losses of a batch)."""
+    weight: Any = 1 if averages_by_weight(visit.phase) else resident.weight[visit.client]
+    if shape.reduction == "mean":
+        weight = weight / resident.rows.size[visit.client]
+
+    def gradient(params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree) -> tuple[Tree, Tree]:
+        def value(p: Tree) -> tuple[Array, Tree]:
+            total, after = shape.objective.total(p, batch, cut, key, model_state)
+            return total * (weight * factor).astype(total.dtype), after
+
+        return jax.grad(value, has_aux=True)(params)
+
+    return gradient
+
+
+def averages_by_weight(phase: Phase) -> bool:
+    """Whether the client weights act in the average of the uploads instead of in the loss."""
+    return getattr(phase, "weighting", "loss") == "average"

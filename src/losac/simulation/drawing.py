@@ -1,0 +1,128 @@
+"""How a client draws its local data: M fixed blocks with replacement, or shuffled mini-batches.
+
+Everything random is a function of the client's key for the round, so that a draw is the same on any layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from losac.algorithms.contract import Draw
+from losac.simulation.objective import Batch, Cut
+
+
+class Rows(NamedTuple):
+    """The clients' data on the device: flat, client i in rows offset[i] … offset[i] + size[i]."""
+
+    x: Array
+    y: Array
+    offset: Array
+    size: Array
+
+
+class Stage(NamedTuple):
+    """The data of one client's local steps: which block a step uses, its rows, and the factor on their sum."""
+
+    block: Callable[[Any], Any]
+    batch: Callable[[Any], Batch]
+    factor: Callable[[Batch], Any]
+
+
+def cut(draw: Draw, sizes: np.ndarray) -> Cut:
+    """Return the padded length and the sizes of a draw's batches; refuse clients with fewer rows than blocks."""
+    if draw.batch_size is None:
+        small = int(np.argmin(sizes))
+        if sizes[small] < draw.blocks:
+            raise ValueError(
+                f"blocks={draw.blocks}, but client {small} has only {sizes[small]} samples: use at most "
+                f"blocks={sizes[small]}, or leave out clients that small"
+            )
+        found = np.unique(np.concatenate([sizes // draw.blocks, -(-sizes // draw.blocks)]))
+    else:
+        rest = sizes % draw.batch_size
+        found = np.unique(np.concatenate([rest[rest > 0], sizes[sizes >= draw.batch_size] * 0 + draw.batch_size]))
+    return Cut(int(found.max()), tuple(int(s) for s in found))
+
+
+def step_counts(draw: Draw, sizes: np.ndarray) -> np.ndarray:
+    """Return every client's number of local steps."""
+    if draw.epochs is None:
+        return np.full(len(sizes), draw.steps)
+    assert draw.batch_size is not None
+    return draw.epochs * -(-sizes // draw.batch_size)
+
+
+def prepare(draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passes: int, most_rows: int) -> Stage:
+    """Return the stage of one client for one round.
+
+    ``passes`` bounds the passes over the data and ``most_rows`` the clients' sizes; both are static.
+    """
+    offset, size = rows.offset[client], rows.size[client]
+    if draw.batch_size is None:
+        return _blocks(draw.blocks, shape, rows, offset, size, key)
+    return _batches(draw.batch_size, shape, rows, offset, size, key, passes, most_rows)
+
+
+def whole(shape: Cut, rows: Rows, client: Array) -> Batch:
+    """Return all rows of a client as one batch."""
+    offset = rows.offset[client]
+    return _real_rows(shape, lambda a: jax.lax.dynamic_slice_in_dim(a, offset, shape.rows), rows, rows.size[client])
+
+
+def block_of(key: Array, step: Any, blocks: int) -> Any:
+    """Return the block that a step uses."""
+    if blocks == 1:
+        return jnp.zeros((), jnp.int32)
+    return jax.random.randint(jax.random.fold_in(key, step), (), 0, blocks, jnp.int32)
+
+
+def _blocks(blocks: int, shape: Cut, rows: Rows, offset: Array, size: Array, key: Array) -> Stage:
+    quotient, rest = size // blocks, size % blocks
+
+    def batch(j: Any) -> Batch:
+        start = offset + j * quotient + jnp.minimum(j, rest)
+        return _real_rows(shape, lambda a: jax.lax.dynamic_slice_in_dim(a, start, shape.rows), rows, quotient + (j < rest))
+
+    return Stage(lambda t: block_of(key, t, blocks), batch, lambda b: blocks)
+
+
+def _batches(
+    batch_size: int, shape: Cut, rows: Rows, offset: Array, size: Array, key: Array, passes: int, most_rows: int
+) -> Stage:
+    per_epoch = -(-size // batch_size)
+    orders = jax.vmap(lambda e: _order(jax.random.fold_in(key, e), size, most_rows))(jnp.arange(passes))
+
+    def batch(t: Any) -> Batch:
+        start = (t % per_epoch) * batch_size
+        order = jax.lax.dynamic_slice(orders, (t // per_epoch, start), (1, shape.rows))[0]
+        real = jnp.minimum(size - start, batch_size)
+        return _real_rows(shape, lambda a: a[offset + order], rows, real)
+
+    return Stage(lambda t: t, batch, lambda b: size / b.size)
+
+
+def _order(key: Array, size: Array, most_rows: int) -> Array:
+    """Return a random order of a client's rows, its first ``size`` entries; padded by zeros to twice the length."""
+    places = jnp.arange(most_rows)
+    noise = jnp.where(places < size, jax.random.uniform(key, (most_rows,), jnp.float32), jnp.inf)
+    order = jnp.where(places < size, jnp.argsort(noise), 0)
+    return jnp.concatenate([order, jnp.zeros_like(order)])
+
+
+def _real_rows(shape: Cut, take: Callable[[Array], Array], rows: Rows, size: Any) -> Batch:
+    """Take a batch; rows that are not the client's own are replaced by its first."""
+    x, y = take(rows.x), take(rows.y)
+    if shape.even:
+        return Batch(x, y, shape.rows)
+    real = jnp.arange(shape.rows) < size
+
+    def repeat_first(a: Array) -> Array:
+        return jnp.where(real.reshape((-1,) + (1,) * (a.ndim - 1)), a, a[:1])
+
+    return Batch(repeat_first(x), repeat_first(y), size)

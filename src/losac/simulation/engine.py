@@ -1,0 +1,121 @@
+"""Drives the compiled program in calls of about a second, and hands out what each has measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from losac._compat import enable_x64
+from losac.algorithms.contract import Algorithm
+from losac.simulation import program, setup
+from losac.simulation.layout import Layout, place
+from losac.simulation.program import Costs, Problem, Schedule, Shape, State
+from losac.simulation.sampling import Sampler, draw_clients
+from losac.task import Task
+from losac.trees import Tree, map_trees
+
+CALL_SECONDS = 1.0
+MOST_INTERVALS = 64
+
+_run = jax.jit(program.run, static_argnums=0, donate_argnums=2)
+_evaluate = jax.jit(program.evaluate, static_argnums=0)
+
+
+class Measured(NamedTuple):
+    """What one call of the program brought: the rounds evaluated, their metrics, and who took part up to each."""
+
+    rounds: np.ndarray
+    metrics: dict[str, np.ndarray]
+    visits: list[np.ndarray]  # for each evaluation, the ids of all clients that took part since the one before
+    broken: int
+
+
+class Engine:
+    """One run: a task, an algorithm and a plan, with the state in between.
+
+    Used under :func:`precision` of its dtype.
+    """
+
+    def __init__(self, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int, state: Any = None) -> None:
+        setup.check(task, algorithm, plan.sampled)
+        self.task, self.algorithm, self.plan, self.seed = task, algorithm, plan, seed
+        self.shape: Shape = setup.shapes(task, algorithm, plan)
+        self.problem: Problem = setup.problem(task, algorithm, self.shape, plan)
+        self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
+        if state is not None:
+            self.state = self._adopt(state)
+        self.costs: tuple[Costs, ...] = program.costs(self.shape, self.problem, self.state)
+
+    def evaluate(self) -> dict[str, np.ndarray]:
+        """Return the metrics of the present state."""
+        return {k: np.asarray(v) for k, v in _evaluate(self.shape, self.problem, self.state).items()}
+
+    def model(self) -> tuple[Tree, Tree]:
+        """Return the parameters and the model's state as NumPy arrays."""
+        x = self.algorithm.at(self.state.round).model(self.state.server)
+        return map_trees(np.asarray, x), map_trees(np.asarray, self.state.model_state)
+
+    def run(
+        self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]
+    ) -> Iterator[Measured]:
+        """Run to each of the rounds in ``stops`` and evaluate there.
+
+        With ``live`` the sampler is asked anew before every round, since it looks at the history.
+        """
+        n, sampled, start = self.task.data.num_clients, self.plan.sampled, int(self.state.round)
+        lengths = np.diff([start, *stops])
+        longest, most = int(lengths.max(initial=1)), min(len(stops), MOST_INTERVALS)
+        done, take, first = 0, 1, start
+        while done < len(stops):
+            part = lengths[done : done + take]
+            schedule = _blank(most, longest, sampled)
+            visits = []
+            for e, length in enumerate(part):
+                ids, active = draw_clients(sampler, self.seed, first, int(length), n, sampled, history() if live else None)
+                schedule.ids[e, :length], schedule.active[e, :length], schedule.lengths[e] = ids, active, length
+                visits.append(ids[active])
+                first += int(length)
+            began = time.perf_counter()
+            self.state, record = _run(
+                self.shape, self.problem, self.state, place(schedule, self.shape.layout), np.int32(len(part))
+            )
+            metrics = {k: np.asarray(v)[: len(part)] for k, v in record.items()}
+            seconds = time.perf_counter() - began
+            yield Measured(np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken))
+            done += len(part)
+            if not live:  # the first call compiles, so that its time says too little: grow step by step
+                take = int(np.clip(CALL_SECONDS / seconds * len(part), 1, min(most, 4 * take)))
+
+    def _adopt(self, given: Any) -> State:
+        """Take a state from outside after checking that it fits this run and the method's invariant."""
+        own = jax.tree.structure(self.state)
+        if jax.tree.structure(given) != own:
+            raise ValueError("the given state is of another algorithm, model or storage than this run")
+        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
+            if a.shape != np.shape(b):
+                raise ValueError(f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}")
+        setup.check_given(self.algorithm, self.shape, self.problem, given)
+        return place(map_trees(lambda a, b: np.asarray(b, a.dtype) if not _is_key(a) else b, self.state, given), self.shape.layout)
+
+
+def precision(dtype: Any) -> Any:
+    """Return the context in which arrays of this dtype can be made."""
+    return enable_x64(np.dtype(dtype).itemsize == 8)
+
+
+def default_plan(sampled: int, dtype: Any = np.float32, layout: Layout | None = None) -> setup.Plan:
+    """Return the plan with nothing special in it."""
+    return setup.Plan(sampled, dtype, layout, None, 1)
+
+
+def _is_key(a: Any) -> bool:
+    return jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
+
+
+def _blank(evaluations: int, rounds: int, sampled: int) -> Schedule:
+    shape = (evaluations, rounds, sampled)
+    return Schedule(np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(evaluations, np.int32))

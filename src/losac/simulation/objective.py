@@ -1,0 +1,104 @@
+"""Losses and metrics over batches whose last rows may be padding, in such a way that padding cannot leak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from losac.task import Task
+from losac.trees import Tree
+
+Chunk = tuple[Array, Array]
+
+
+class Batch(NamedTuple):
+    """Rows of one client; of these the first ``size`` are real, the others repeat the first real one."""
+
+    x: Array
+    y: Array
+    size: Any
+
+
+class Cut(NamedTuple):
+    """Static facts about the batches of a phase: their padded length and the real sizes that occur."""
+
+    rows: int
+    sizes: tuple[int, ...]
+
+    @property
+    def even(self) -> bool:
+        """Whether no batch has padding."""
+        return self.sizes == (self.rows,)
+
+
+class Objective(NamedTuple):
+    """A user's loss and what it takes besides parameters and batch."""
+
+    loss: Callable[..., Any]
+    takes_key: bool
+    takes_state: bool
+    coupled: bool
+
+    @classmethod
+    def of(cls, task: Task) -> Objective:
+        """Read a task's loss."""
+        takes_state = task.takes("state")
+        return cls(task.loss, task.takes("key"), takes_state, task.coupled or takes_state)
+
+    def call(self, params: Tree, chunk: Chunk, key: Array, state: Tree) -> tuple[Array, Tree]:
+        """Return the mean loss of a batch of real rows and the model's next state."""
+        extras: dict[str, Any] = {"key": key} if self.takes_key else {}
+        if self.takes_state:
+            value, state = self.loss(params, chunk, state=state, **extras)
+            return value, state
+        return self.loss(params, chunk, **extras), state
+
+    def each(self, params: Tree, chunk: Chunk, key: Array, state: Tree) -> Array:
+        """Return the loss of every row by itself."""
+        return per_row(lambda p, c, k: self.call(p, c, k, state)[0], params, chunk, key)
+
+    def total(self, params: Tree, batch: Batch, cut: Cut, key: Array, state: Tree) -> tuple[Array, Tree]:
+        """Return the sum of the losses of the real rows and the model's next state."""
+        if cut.even:
+            value, state = self.call(params, (batch.x, batch.y), key, state)
+            return value * cut.rows, state
+        if self.coupled:
+            branches = [self._slice(size) for size in cut.sizes]
+            which = jnp.searchsorted(jnp.asarray(cut.sizes), batch.size)
+            return jax.lax.switch(which, branches, params, batch, key, state)
+        losses = self.each(params, (batch.x, batch.y), key, state)
+        return jnp.where(jnp.arange(cut.rows) < batch.size, losses, 0).sum(), state
+
+    def _slice(self, size: int) -> Callable[..., tuple[Array, Tree]]:
+        def branch(params: Tree, batch: Batch, key: Array, state: Tree) -> tuple[Array, Tree]:
+            value, after = self.call(params, (batch.x[:size], batch.y[:size]), key, state)
+            return value * size, after
+
+        return branch
+
+
+def per_row(function: Callable[..., Array], params: Tree, chunk: Chunk, key: Array) -> Array:
+    """Evaluate ``function(params, batch, key)``, a mean over a batch, on every row as a batch of one."""
+    keys = jax.random.split(key, chunk[0].shape[0])
+    return jax.vmap(lambda x, y, k: function(params, (x[None], y[None]), k))(*chunk, keys)
+
+
+def weighted_mean(
+    function: Callable[..., Array], params: Tree, chunks: tuple[Array, Array, Array], key: Array, coupled: bool
+) -> Array:
+    """Return Σ v_r · function(row r) over chunks [C, rows, …] of x, y and v (zero on padding).
+
+    A function that couples its rows is evaluated on whole chunks, each weighted by the sum of its v.
+    """
+
+    def add(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        x, y, v = chunk
+        if coupled:
+            return total + v.sum() * function(params, (x, y), key), None
+        return total + v @ per_row(function, params, (x, y), key).astype(v.dtype), None
+
+    return jax.lax.scan(add, jnp.zeros((), chunks[2].dtype), chunks)[0]

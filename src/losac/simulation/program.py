@@ -1,0 +1,248 @@
+"""The compiled program: rounds over phases over clients, and evaluation where it is asked for.
+
+Nothing here knows any algorithm: it calls the functions of the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from losac.algorithms.contract import Algorithm, Federation, Phase, Received
+from losac.prox import Regularizer
+from losac.simulation.client import ClientShape, Message, Resident, Row, Tally, Visit, averages_by_weight, encode, train, work
+from losac.simulation.drawing import Rows
+from losac.simulation.layout import Layout, over_clients, over_rows
+from losac.simulation.objective import weighted_mean
+from losac.simulation.store import Store, View, plan_blocks
+from losac.trees import Tree, map_trees, nbytes
+
+Chunks = tuple[Array, Array, Array]
+
+
+class Shape(NamedTuple):
+    """All that shapes the program and is not an array: hashable, the key of the compilation cache."""
+
+    client: ClientShape
+    layout: Layout
+    metrics: tuple[tuple[str, Callable[..., Any]], ...]
+    loss_every: int
+    composite: bool
+
+
+class Problem(NamedTuple):
+    """What is solved, with what, on which data: the arguments that do not change during a run.
+
+    ``train`` holds the weights of the training rows in chunks [C, rows], ``test`` chunks of x, y and weights; ``scale``
+    turns the mean training loss back into Σ p_i f_i.
+    """
+
+    algorithm: Algorithm
+    regularizer: Regularizer
+    resident: Resident
+    train: Array
+    test: Chunks | None
+    scale: Array
+
+
+class State(NamedTuple):
+    """Everything that changes from round to round.
+
+    ``broken`` is the first round that left a parameter not finite, -1 while there is none.
+    """
+
+    round: Array
+    key: Array
+    server: Tree
+    model_state: Tree
+    store: Store
+    broken: Array
+
+
+class Schedule(NamedTuple):
+    """Who takes part: ids [evaluations, rounds, S] with a mask, and the number of rounds before each evaluation."""
+
+    ids: Array
+    active: Array
+    lengths: Array
+
+
+def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array) -> State:
+    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only."""
+    algorithm = problem.algorithm.at(0)
+    n = shape.client.clients
+
+    def spread(tree: Tree, *lead: int) -> Tree:
+        return map_trees(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), tree)
+
+    row = Row(algorithm.init_client(params), (), algorithm.init_server_row(params))
+    state = State(
+        round=jnp.zeros((), jnp.int32),
+        key=key,
+        server=algorithm.init(params),
+        model_state=model_state,
+        store=Store(row, algorithm.init_entry(params) if algorithm.table else ()),
+        broken=-jnp.ones((), jnp.int32),
+    )
+    if algorithm.uploads:
+        row = row._replace(transforms=_transform_states(shape, problem, state))
+    table = spread(state.store.table, n, algorithm.draw.blocks)
+    return state._replace(store=Store(spread(row, n), table))
+
+
+def run(
+    shape: Shape, problem: Problem, state: State, schedule: Schedule, count: Array
+) -> tuple[State, dict[str, Array]]:
+    """Run the first ``count`` evaluation intervals of a schedule; return the state and the metrics after each."""
+    most = schedule.lengths.shape[0]
+    blank = jax.eval_shape(lambda s: evaluate(shape, problem, s), state)
+    record = {name: jnp.full((most,), jnp.nan, leaf.dtype) for name, leaf in blank.items()}
+
+    def interval(e: Array, carry: tuple[State, dict[str, Array]]) -> tuple[State, dict[str, Array]]:
+        state, record = carry
+
+        def next_round(r: Array, state: State) -> State:
+            return one_round(shape, problem, state, schedule.ids[e, r], schedule.active[e, r])
+
+        state = jax.lax.fori_loop(0, schedule.lengths[e], next_round, state)
+        values = evaluate(shape, problem, state)
+        return state, {name: record[name].at[e].set(values[name]) for name in record}
+
+    return jax.lax.fori_loop(0, count, interval, (state, record))
+
+
+def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
+    """Return the training loss (and objective), and the metrics on the test data or else on the training data."""
+    x = problem.algorithm.at(state.round).model(state.server)
+    key = jax.random.fold_in(state.key, 2**31 - 1)
+    objective = shape.client.objective
+
+    def loss(params: Tree, chunk: tuple[Array, Array], key: Array) -> Array:
+        return objective.call(params, chunk, key, state.model_state)[0]
+
+    def mean(function: Callable[..., Array], chunks: Chunks) -> Array:
+        layout = Layout() if objective.coupled else shape.layout  # coupled rows stay together
+        return over_rows(layout, lambda c: weighted_mean(function, x, c, key, objective.coupled), chunks)
+
+    train = _fold(problem.resident.rows, problem.train)
+    values = {"loss": _now_and_then(shape.loss_every, state, lambda: mean(loss, train))}
+    if shape.composite:
+        values["objective"] = values["loss"] * problem.scale + problem.regularizer.value(x)
+    if problem.test is not None:
+        values["test_loss"] = mean(loss, problem.test)
+    examined = train if problem.test is None else problem.test
+    for name, metric in shape.metrics:
+        values[name] = mean(lambda p, c, k, metric=metric: metric(p, c), examined)
+    return values
+
+
+def _fold(rows: Rows, weights: Array) -> Chunks:
+    """Return the resident training rows in the chunks of their weights; a reshape, not a copy."""
+    used = weights.size
+    x, y = (a[:used].reshape(*weights.shape, *a.shape[1:]) for a in (rows.x, rows.y))
+    return x, y, weights
+
+
+def _now_and_then(every: int, state: State, value: Callable[[], Array]) -> Array:
+    if every == 1:
+        return value()
+    due = (state.round % every == 0) | (state.broken >= 0)
+    return jax.lax.cond(due, value, lambda: jnp.full((), jnp.nan, jax.eval_shape(value).dtype))
+
+
+def one_round(shape: Shape, problem: Problem, state: State, ids: Array, active: Array) -> State:
+    """Run all phases of one round."""
+    algorithm = problem.algorithm.at(state.round)
+    key = jax.random.fold_in(state.key, state.round)
+    steps = algorithm.draw_steps(jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), (), jnp.float32))
+    for index, phase in enumerate(algorithm.phases()):
+        who = (ids, active)
+        if phase.clients == "all":
+            n = shape.client.clients
+            who = (jnp.arange(n, dtype=ids.dtype), jnp.ones(n, bool))
+        phase_key = jax.random.fold_in(key, index)
+        state = _one_phase(shape, problem, algorithm, phase, index, state, *who, phase_key, steps)
+    leaves = jax.tree.leaves(algorithm.model(state.server))
+    finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in leaves))
+    broken = jnp.where((state.broken < 0) & ~finite, state.round + 1, state.broken)
+    return state._replace(round=state.round + 1, broken=broken)
+
+
+def _one_phase(
+    shape: Shape, problem: Problem, algorithm: Algorithm, phase: Phase, index: int, state: State, ids: Array,
+    active: Array, key: Array, steps: Any,
+) -> State:
+    message = Message(phase.broadcast(state.server), state.model_state)
+    resident, regularizer = problem.resident, problem.regularizer
+
+    def one(client: Array, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
+        visit = Visit(algorithm, phase, index, client, jax.random.fold_in(key, client), steps)
+        return work(shape.client, resident, regularizer, visit, message, row, view)
+
+    weight = active.astype(resident.weight.dtype)
+    if averages_by_weight(phase):
+        weight = weight * resident.weight[ids]
+    store = state.store if phase.table else state.store._replace(table=())
+    plan = plan_blocks(phase.draw, key) if phase.table else None
+    total, store = over_clients(shape.layout, one, ids, active, weight, store, plan)
+    count = weight.sum()
+    here = Federation(shape.client.clients, shape.client.sampled, regularizer.prox)
+    return state._replace(
+        server=phase.update(here, state.server, Received(total.content, count)),
+        model_state=map_trees(lambda s, d: s + d / count, state.model_state, total.model_state),
+        store=store if phase.table else store._replace(table=state.store.table),
+    )
+
+
+class Costs(NamedTuple):
+    """What one client of one phase receives and sends, in bytes, and computes, in gradients."""
+
+    down: int
+    up: int
+    gradients_per_step: int
+    full_gradients: int
+
+
+def costs(shape: Shape, problem: Problem, state: State) -> tuple[Costs, ...]:
+    """Measure the messages and gradients of every phase on the program itself, without running it."""
+    found = []
+    for index, phase in enumerate(problem.algorithm.phases()):
+        tally = Tally()
+        message, payload = jax.eval_shape(lambda s, p=phase, i=index, t=tally: _exchange(shape, problem, p, i, s, t), state)
+        found.append(Costs(nbytes(message), nbytes(payload), tally.per_step, tally.full))
+    return tuple(found)
+
+
+def _exchange(shape: Shape, problem: Problem, phase: Phase, index: int, state: State, tally: Tally) -> tuple[Tree, Tree]:
+    """Return one client's message and payload."""
+    algorithm = problem.algorithm.at(0)
+    phase = algorithm.phases()[index]
+    client, key = jnp.zeros((), jnp.int32), jax.random.key(0)
+    message = Message(phase.broadcast(state.server), state.model_state)
+    row, table = map_trees(lambda a: a[0], state.store)
+    view = View(table, None) if phase.table else None
+    steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
+    visit = Visit(algorithm, phase, index, client, key, steps)
+    _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
+    if phase is algorithm and algorithm.uploads and row.transforms:
+        return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
+    return message, upload
+
+
+def _transform_states(shape: Shape, problem: Problem, state: State) -> Tree:
+    """Return a client's first state of every upload transform, from the structure of an upload."""
+    algorithm = problem.algorithm.at(0)
+    last = len(algorithm.phases()) - 1
+    lead = state._replace(store=map_trees(lambda a: a[None], state.store))
+    lead = lead._replace(store=lead.store._replace(table=map_trees(lambda a: a[None], lead.store.table)))
+    shapes = jax.eval_shape(lambda s: _exchange(shape, problem, algorithm, last, s, Tally())[1].content, lead)
+    upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    states = []
+    for transform in algorithm.uploads:
+        states.append(transform.init(upload))
+        upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
+    return tuple(states)

@@ -1,0 +1,163 @@
+"""From a task and an algorithm to the program's arguments: static shapes, arrays on the device, the first state."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from losac.algorithms.contract import Algorithm, Federation
+from losac.simulation import drawing, program
+from losac.simulation.client import ClientShape, PhaseShape, Resident
+from losac.simulation.layout import Layout, default_layout, place
+from losac.simulation.objective import Cut, Objective
+from losac.simulation.program import Problem, Shape, State
+from losac.task import Task
+from losac.trees import Tree, map_trees
+
+
+class Plan(NamedTuple):
+    """How to simulate, besides what: as given by the user, checked."""
+
+    sampled: int
+    dtype: Any
+    layout: Layout | None
+    local_steps: np.ndarray | None
+    loss_every: int
+
+
+def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
+    """Refuse combinations of task, algorithm and sampling that the method does not support."""
+    n = task.data.num_clients
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"{algorithm!r} is not an algorithm; make one with losac.algorithms, such as losac.algorithms.losac(…)")
+    if not 1 <= sampled <= n:
+        raise ValueError(f"clients_per_round={sampled} must lie between 1 and the number of clients, {n}")
+    if sampled < n and not algorithm.partial:
+        raise ValueError(
+            f"{algorithm.label} needs every client in every round: use clients_per_round={n}, or a method that "
+            "supports client sampling"
+        )
+    if task.is_composite and not algorithm.composite:
+        raise ValueError(
+            f"{algorithm.label} has no proximal step, so it cannot minimise a task with the regulariser "
+            f"{task.regularizer}; losac, scaffold and dsgd can"
+        )
+
+
+def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
+    """Return the static part of the program."""
+    sizes = np.asarray(task.data.sizes)
+    random_steps = algorithm.draw_steps(0.5) is not None
+    phases = []
+    for phase in algorithm.phases():
+        counts = _steps(phase, algorithm, sizes, plan)
+        per_epoch = int(np.ceil(sizes.min() / (phase.draw.batch_size or sizes.max())))
+        passes = phase.draw.epochs or int(-(-counts.max() // per_epoch))
+        static = None if random_steps or counts.min() != counts.max() else int(counts[0])
+        phases.append(PhaseShape(drawing.cut(phase.draw, sizes), static, passes))
+    client = ClientShape(
+        Objective.of(task), task.reduction, len(sizes), plan.sampled, int(sizes.max()),
+        Cut(int(sizes.max()), tuple(int(s) for s in np.unique(sizes))), tuple(phases),
+    )
+    layout = plan.layout or default_layout(plan.sampled, algorithm.table)
+    return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
+
+
+def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Problem:
+    """Return the arrays of a run, on the devices of its layout."""
+    data, dtype = task.data, plan.dtype
+    sizes = np.asarray(data.sizes)
+    longest = max(shape.client.full.rows, *(p.cut.rows for p in shape.client.phases))
+    n, p = len(data), task.client_weights
+    per_row = np.repeat(p if task.reduction == "sum" else p / sizes, sizes)
+    coupled = shape.client.objective.coupled
+    chunk = n if coupled else _chunk_rows(data.x, shape.layout.devices)
+    padded = -(-(n + longest) // chunk) * chunk
+    x, y = (_pad(_cast(a, dtype), padded) for a in (data.x, data.y))
+    used = n if coupled else padded
+    train_weights = np.zeros(used)
+    train_weights[:n] = per_row / per_row.sum()
+    resident = Resident(
+        drawing.Rows(x, y, np.asarray(data.offsets[:-1], np.int32), sizes.astype(np.int32)),
+        (len(sizes) * p).astype(dtype),
+        np.stack([_steps(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
+    )
+    arrays = Problem(
+        _cast_numbers(algorithm, dtype), _cast_numbers(task.regularizer, dtype), resident,
+        train_weights.reshape(-1, chunk).astype(dtype), _test_chunks(task, shape, dtype), np.asarray(per_row.sum(), dtype),
+    )
+    return place(arrays, shape.layout)
+
+
+def first_state(task: Task, shape: Shape, problem: Problem, seed: int, dtype: Any) -> State:
+    """Return the state before the first round."""
+    key = place(jax.random.key(seed), shape.layout)
+    start = place(map_trees(lambda a: np.asarray(_cast(np.asarray(a), dtype)), start_params(task, seed)), shape.layout)
+    model_state = place(map_trees(lambda a: _cast(np.asarray(a), dtype), task.state), shape.layout)
+    return _initial(shape, problem, start, () if model_state is None else model_state, key)
+
+
+def start_params(task: Task, seed: int) -> Tree:
+    """Return x⁰ as NumPy arrays; drawn in single precision whatever the run's, so that both start alike."""
+    from losac._compat import enable_x64
+
+    with enable_x64(False):
+        params = task.init_params(jax.random.key(seed))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not np.issubdtype(np.asarray(leaf).dtype, np.floating):
+            raise ValueError(f"parameter {jax.tree_util.keystr(path) or 'x'} has dtype {np.asarray(leaf).dtype}; "
+                             "parameters must be floating-point numbers")
+    return map_trees(np.asarray, params)
+
+
+def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: State) -> None:
+    """Refuse a given start that contradicts the method's invariant."""
+    here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
+    algorithm.at(0).check_state(here, state.server, state.store.rows.state, state.store.table)
+
+
+_initial = jax.jit(program.initial_state, static_argnums=0)
+
+
+def _steps(phase: Any, algorithm: Algorithm, sizes: np.ndarray, plan: Plan) -> np.ndarray:
+    if phase is algorithm and plan.local_steps is not None:
+        return plan.local_steps
+    return drawing.step_counts(phase.draw, sizes)
+
+
+def _chunk_rows(x: np.ndarray, devices: int) -> int:
+    """Return how many rows are evaluated at a time: about four million numbers, a multiple of the devices."""
+    features = max(1, int(np.prod(x.shape[1:])))
+    rows = int(np.clip(2**22 // features, 64, 2**14))
+    rows = min(rows, len(x))
+    return -(-rows // devices) * devices
+
+
+def _pad(a: np.ndarray, rows: int) -> np.ndarray:
+    """Extend by copies of the first row, so that a slice never runs over the end and padding is never special."""
+    return np.concatenate([a, np.broadcast_to(a[:1], (rows - len(a), *a.shape[1:]))])
+
+
+def _cast(a: Any, dtype: Any) -> np.ndarray:
+    a = np.asarray(a)
+    if np.issubdtype(a.dtype, np.floating):
+        return a.astype(dtype)
+    return a.astype(np.int32) if np.issubdtype(a.dtype, np.integer) and a.dtype.itemsize == 8 else a
+
+
+def _cast_numbers(settings: Any, dtype: Any) -> Any:
+    return map_trees(lambda v: np.asarray(v, dtype), settings)
+
+
+def _test_chunks(task: Task, shape: Shape, dtype: Any) -> Any:
+    if task.test is None:
+        return None
+    x, y = (np.asarray(a) for a in task.test)
+    chunk = len(x) if shape.client.objective.coupled else _chunk_rows(x, shape.layout.devices)
+    padded = -(-len(x) // chunk) * chunk
+    weights = np.zeros(padded)
+    weights[: len(x)] = 1 / len(x)
+    fold = (_pad(_cast(x, dtype), padded), _pad(_cast(y, dtype), padded), weights.astype(dtype))
+    return tuple(a.reshape(-1, chunk, *a.shape[1:]) for a in fold)
