@@ -1,0 +1,46 @@
+"""losac: federated optimisation, compared honestly.
+
+The names below are loaded when first used, so that ``import losac`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_MODULES = ("algorithms", "data", "losses", "models", "prox", "report", "simulation")
+_NAMES = {
+    "FederatedData": "losac.data",
+    "Task": "losac.task",
+    "classification": "losac.task",
+    "regression": "losac.task",
+    "simulate": "losac.history",
+    "sweep": "losac.history",
+    "History": "losac.history",
+    "Sweep": "losac.history",
+    "DivergedError": "losac.history",
+}
+
+__all__ = ["__version__", *_MODULES, *_NAMES]
+
+if TYPE_CHECKING:
+    from losac import algorithms, data, losses, models, prox, report, simulation
+    from losac.data import FederatedData
+    from losac.history import DivergedError, History, Sweep, simulate, sweep
+    from losac.task import Task, classification, regression
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES and name not in _NAMES:
+        raise AttributeError(f"module 'losac' has no attribute {name!r}")
+    if name not in ("data", "FederatedData"):
+        from losac._devices import one_device_per_core
+
+        one_device_per_core()
+    return import_module(f"losac.{name}") if name in _MODULES else getattr(import_module(_NAMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

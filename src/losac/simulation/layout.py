@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from losac._compat import shard_map
-from losac.simulation.store import Plan, Store, View, read, write_many, write_one
+from losac.simulation.store import Plan, Store, View, read_rows, read_view, write_rows, write_view, write_views
 from losac.trees import Tree, add, map_trees
 
 Work = Callable[[Array, Tree, View | None], tuple[Tree, Tree, View | None]]
@@ -45,39 +45,92 @@ def over_clients(
 ) -> tuple[Tree, Store]:
     """Let every client work; return the weighted sum of the contributions and the store renewed.
 
-    A client that is not active has weight zero, and what it would keep is dropped.
+    A client that is not active has weight zero, and what it would keep is dropped. Rows are gathered before and
+    scattered after; a table, M times as large, is updated in place where clients come one at a time.
     """
-    width = max(1, min(layout.width, ids.shape[0] // layout.devices or 1))
+    width = max(1, min(layout.width, ids.shape[0] // layout.devices))
     ids, active, weight = _padded(width * layout.devices, ids, active, weight)
-    if layout.devices > 1:
-        return _over_devices(layout, width, work, ids, active, weight, store, plan)
+    rows = read_rows(store.rows, ids)
+    if layout.devices == 1 and width == 1:
+        total, rows, table = _one_at_a_time(work, ids, active, weight, rows, store.table, plan)
+    else:
+        views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
+        spread = _over_devices if layout.devices > 1 else _in_groups
+        total, rows, views = spread(layout, width, work, ids, weight, rows, views)
+        table = write_views(store.table, plan, ids, active, views)
+    return total, Store(write_rows(store.rows, ids, active, rows), table)
+
+
+def _one_at_a_time(
+    work: Work, ids: Array, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
+) -> tuple[Tree, Tree, Tree]:
+    def visit(carry: tuple[Tree, Tree], who: Any) -> tuple[tuple[Tree, Tree], Tree]:
+        total, table = carry
+        i, on, w, row = who
+        sent, row, view = work(i, row, read_view(table, plan, i))
+        return (_add_scaled(total, w, sent), write_view(table, plan, i, on, view)), row
+
+    blank = _blank(work, ids[0], map_trees(lambda a: a[0], rows), read_view(table, plan, ids[0]))
+    (total, table), rows = jax.lax.scan(visit, (blank, table), (ids, active, weight, rows))
+    return total, rows, table
+
+
+def _in_groups(
+    layout: Layout, width: int, work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
+) -> tuple[Tree, Tree, View | None]:
+    """Vectorise over ``width`` clients at a time; the leading axis is a multiple of it."""
     if ids.shape[0] == width > 1:
-        total, rows, views = _group(work, ids, weight, *jax.vmap(lambda i: read(store, plan, i))(ids))
-        return total, write_many(store, plan, ids, active, rows, views)
+        return _group(work, ids, weight, rows, views)
 
-    def visit(carry: tuple[Tree, Store], who: tuple[Array, Array, Array]) -> tuple[tuple[Tree, Store], None]:
-        total, store = carry
-        i, on, w = who
+    def visit(total: Tree, who: Any) -> tuple[Tree, tuple[Tree, View | None]]:
         if width == 1:
-            sent, row, view = work(i, *read(store, plan, i))
-            return (_add_scaled(total, w, sent), write_one(store, plan, i, on, row, view)), None
-        sent, rows, views = _group(work, i, w, *jax.vmap(lambda i: read(store, plan, i))(i))
-        return (add(total, sent), write_many(store, plan, i, on, rows, views)), None
+            i, w, row, view = who
+            sent, row, view = work(i, row, view)
+            return _add_scaled(total, w, sent), (row, view)
+        sent, row, view = _group(work, *who)
+        return add(total, sent), (row, view)
 
-    blank = _blank(work, ids, lambda i: read(store, plan, i))
-    groups = ids.shape[0] // width
-    shape = (groups,) if width == 1 else (groups, width)
-    who = (ids.reshape(shape), active.reshape(shape), weight.reshape(shape))
-    return jax.lax.scan(visit, (blank, store), who)[0]
+    blank = _blank(work, ids[0], *map_trees(lambda a: a[0], (rows, views)))
+    everyone = (ids, weight, rows, views)
+    if width > 1:
+        everyone = map_trees(lambda a: a.reshape(-1, width, *a.shape[1:]), everyone)
+    total, kept = jax.lax.scan(visit, blank, everyone)
+    if width > 1:
+        kept = map_trees(lambda a: a.reshape(-1, *a.shape[2:]), kept)
+    return total, *kept
 
 
-def over_rows(layout: Layout, function: Callable[[Tree], Array], chunks: Tree) -> Array:
-    """Sum a function over chunks [C, rows, …], the rows shared out to the devices where that divides them."""
-    if layout.devices == 1 or jax.tree.leaves(chunks)[0].shape[1] % layout.devices:
-        return function(chunks)
-    share = PartitionSpec(None, "clients")
-    total = shard_map(lambda c: jax.lax.psum(function(c), "clients"), _mesh(layout), (share,), PartitionSpec())
-    return total(chunks)  # type: ignore[no-any-return]
+def _over_devices(
+    layout: Layout, width: int, work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
+) -> tuple[Tree, Tree, View | None]:
+    def on_device(*share: Any) -> tuple[Tree, Tree, View | None]:
+        total, rows, views = _in_groups(layout, width, work, *share)
+        return jax.lax.psum(total, "clients"), rows, views
+
+    each, same = PartitionSpec("clients"), PartitionSpec()
+    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(ids, weight, rows, views)  # type: ignore[no-any-return]
+
+
+def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree) -> Array:
+    """Sum a function over chunks [C, rows, …], shared out to the devices, each of which has them all."""
+    number = jax.tree.leaves(chunks)[0].shape[0]
+
+    blank = jnp.zeros((), jax.eval_shape(function, map_trees(lambda a: a[0], chunks)).dtype)
+
+    def every(chunks: Tree, first: Any, stride: int) -> Array:
+        def add(k: Any, total: Array) -> Array:
+            at = first + stride * k
+            return total + function(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks))
+
+        return jax.lax.fori_loop(0, number // stride, add, blank)
+
+    if layout.devices == 1 or number % layout.devices:
+        return every(chunks, 0, 1)
+
+    def on_device(chunks: Tree) -> Array:
+        return jax.lax.psum(every(chunks, jax.lax.axis_index("clients"), layout.devices), "clients")
+
+    return shard_map(on_device, _mesh(layout), (PartitionSpec(),), PartitionSpec())(chunks)  # type: ignore[no-any-return]
 
 
 def _mesh(layout: Layout) -> Mesh:
@@ -91,35 +144,6 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
-def _over_devices(
-    layout: Layout, width: int, work: Work, ids: Array, active: Array, weight: Array, store: Store, plan: Plan
-) -> tuple[Tree, Store]:
-    rows, views = jax.vmap(lambda i: read(store, plan, i))(ids)
-
-    def on_device(ids: Array, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
-        def visit(total: Tree, who: Any) -> tuple[Tree, tuple[Tree, View | None]]:
-            if width == 1:
-                i, w, row, view = who
-                sent, row, view = work(i, row, view)
-                return _add_scaled(total, w, sent), (row, view)
-            sent, row, view = _group(work, *who)
-            return add(total, sent), (row, view)
-
-        blank = _blank(work, ids, lambda i: map_trees(lambda a: a[0], (rows, views)))
-        if width == 1:
-            total, kept = jax.lax.scan(visit, blank, (ids, weight, rows, views))
-        else:
-            folded = map_trees(lambda a: a.reshape(-1, width, *a.shape[1:]), (ids, weight, rows, views))
-            total, kept = jax.lax.scan(visit, blank, folded)
-            kept = map_trees(lambda a: a.reshape(-1, *a.shape[2:]), kept)
-        return jax.lax.psum(total, "clients"), *kept
-
-    each, same = PartitionSpec("clients"), PartitionSpec()
-    run = shard_map(on_device, _mesh(layout), (each, each, each, each), (same, each, each))
-    total, rows, views = run(ids, weight, rows, views)
-    return total, write_many(store, plan, ids, active, rows, views)
-
-
 def _group(work: Work, ids: Array, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
     sent, rows, views = jax.vmap(work)(ids, rows, views)
     return map_trees(lambda u: jnp.tensordot(weight.astype(u.dtype), u, 1), sent), rows, views
@@ -129,9 +153,9 @@ def _add_scaled(total: Tree, weight: Array, sent: Tree) -> Tree:
     return map_trees(lambda a, u: a + weight.astype(u.dtype) * u, total, sent)
 
 
-def _blank(work: Work, ids: Array, entry: Callable[[Array], Any]) -> Tree:
+def _blank(work: Work, client: Array, row: Tree, view: View | None) -> Tree:
     """Return zeros of the structure of a contribution."""
-    sent = jax.eval_shape(lambda i: work(i, *entry(i))[0], ids[0])
+    sent = jax.eval_shape(lambda *given: work(*given)[0], client, row, view)
     return map_trees(lambda s: jnp.zeros(s.shape, s.dtype), sent)
 
 

@@ -87,18 +87,14 @@ def per_row(function: Callable[..., Array], params: Tree, chunk: Chunk, key: Arr
     return jax.vmap(lambda x, y, k: function(params, (x[None], y[None]), k))(*chunk, keys)
 
 
-def weighted_mean(
-    function: Callable[..., Array], params: Tree, chunks: tuple[Array, Array, Array], key: Array, coupled: bool
+def weighted_sum(
+    function: Callable[..., Array], params: Tree, chunk: tuple[Array, Array, Array], key: Array, coupled: bool
 ) -> Array:
-    """Return Σ v_r · function(row r) over chunks [C, rows, …] of x, y and v (zero on padding).
+    """Return Σ v_r · function(row r) over a chunk of x, y and v, which is zero on padding.
 
-    A function that couples its rows is evaluated on whole chunks, each weighted by the sum of its v.
+    A function that couples its rows is evaluated on the whole chunk and weighted by the sum of v.
     """
-
-    def add(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        x, y, v = chunk
-        if coupled:
-            return total + v.sum() * function(params, (x, y), key), None
-        return total + v @ per_row(function, params, (x, y), key).astype(v.dtype), None
-
-    return jax.lax.scan(add, jnp.zeros((), chunks[2].dtype), chunks)[0]
+    x, y, v = chunk
+    if coupled:
+        return v.sum() * function(params, (x, y), key)
+    return v @ per_row(function, params, (x, y), key).astype(v.dtype)

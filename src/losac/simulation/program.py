@@ -16,8 +16,8 @@ from losac.algorithms.contract import Algorithm, Federation, Phase, Received
 from losac.prox import Regularizer
 from losac.simulation.client import ClientShape, Message, Resident, Row, Tally, Visit, averages_by_weight, encode, train, work
 from losac.simulation.drawing import Rows
-from losac.simulation.layout import Layout, over_clients, over_rows
-from losac.simulation.objective import weighted_mean
+from losac.simulation.layout import Layout, over_clients, over_chunks
+from losac.simulation.objective import weighted_sum
 from losac.simulation.store import Store, View, plan_blocks
 from losac.trees import Tree, map_trees, nbytes
 
@@ -126,7 +126,7 @@ def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
 
     def mean(function: Callable[..., Array], chunks: Chunks) -> Array:
         layout = Layout() if objective.coupled else shape.layout  # coupled rows stay together
-        return over_rows(layout, lambda c: weighted_mean(function, x, c, key, objective.coupled), chunks)
+        return over_chunks(layout, lambda c: weighted_sum(function, x, c, key, objective.coupled), chunks)
 
     train = _fold(problem.resident.rows, problem.train)
     values = {"loss": _now_and_then(shape.loss_every, state, lambda: mean(loss, train))}

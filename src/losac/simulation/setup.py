@@ -73,10 +73,10 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
     n, p = len(data), task.client_weights
     per_row = np.repeat(p if task.reduction == "sum" else p / sizes, sizes)
     coupled = shape.client.objective.coupled
-    chunk = n if coupled else _chunk_rows(data.x, shape.layout.devices)
-    padded = -(-(n + longest) // chunk) * chunk
+    chunk = n if coupled else _chunk_rows(data.x)
+    padded = _whole(n + longest, chunk * shape.layout.devices)
     x, y = (_pad(_cast(a, dtype), padded) for a in (data.x, data.y))
-    used = n if coupled else padded
+    used = n if coupled else _whole(n, chunk * shape.layout.devices)
     train_weights = np.zeros(used)
     train_weights[:n] = per_row / per_row.sum()
     resident = Resident(
@@ -127,12 +127,14 @@ def _steps(phase: Any, algorithm: Algorithm, sizes: np.ndarray, plan: Plan) -> n
     return drawing.step_counts(phase.draw, sizes)
 
 
-def _chunk_rows(x: np.ndarray, devices: int) -> int:
-    """Return how many rows are evaluated at a time: about four million numbers, a multiple of the devices."""
+def _chunk_rows(x: np.ndarray) -> int:
+    """Return how many rows are evaluated at a time: about a million numbers."""
     features = max(1, int(np.prod(x.shape[1:])))
-    rows = int(np.clip(2**22 // features, 64, 2**14))
-    rows = min(rows, len(x))
-    return -(-rows // devices) * devices
+    return min(int(np.clip(2**20 // features, 64, 2**12)), -(-len(x) // 2))
+
+
+def _whole(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
 
 
 def _pad(a: np.ndarray, rows: int) -> np.ndarray:
@@ -155,8 +157,8 @@ def _test_chunks(task: Task, shape: Shape, dtype: Any) -> Any:
     if task.test is None:
         return None
     x, y = (np.asarray(a) for a in task.test)
-    chunk = len(x) if shape.client.objective.coupled else _chunk_rows(x, shape.layout.devices)
-    padded = -(-len(x) // chunk) * chunk
+    chunk = len(x) if shape.client.objective.coupled else _chunk_rows(x)
+    padded = len(x) if shape.client.objective.coupled else _whole(len(x), chunk * shape.layout.devices)
     weights = np.zeros(padded)
     weights[: len(x)] = 1 / len(x)
     fold = (_pad(_cast(x, dtype), padded), _pad(_cast(y, dtype), padded), weights.astype(dtype))

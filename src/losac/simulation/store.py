@@ -56,51 +56,61 @@ def plan_blocks(draw: Draw, key: Array) -> Plan:
     return lambda client: jax.vmap(lambda t: block_of(jax.random.fold_in(key, client), t, draw.blocks))(steps)
 
 
-def read(store: Store, plan: Plan, client: Array) -> tuple[Tree, View | None]:
-    """Return one client's row and its view of the table."""
-    row = map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, client, keepdims=False), store.rows)
-    if not jax.tree.leaves(store.table):
-        return row, None
+def read_rows(rows: Tree, clients: Array) -> Tree:
+    """Return the rows of one client or of many."""
+    return map_trees(lambda a: a[clients], rows)
+
+
+def write_rows(rows: Tree, clients: Array, active: Array, new: Tree) -> Tree:
+    """Put the rows of many clients back; those not active change nothing."""
+    return map_trees(lambda a, v: a.at[_places(a, clients, active)].set(v, mode="drop"), rows, new)
+
+
+def read_view(table: Tree, plan: Plan, client: Array) -> View | None:
+    """Return one client's view of the table."""
+    if not jax.tree.leaves(table):
+        return None
     if plan is None:
-        return row, View(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, client, keepdims=False), store.table), None)
+        return View(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, client, keepdims=False), table), None)
     drawn = plan(client)
     slots = jnp.argmax(drawn[:, None] == drawn[None, :], axis=1)
-    return row, View(map_trees(lambda a: a[client, drawn], store.table), slots)
+    return View(map_trees(lambda a: a[client, drawn], table), slots)
 
 
-def write_one(store: Store, plan: Plan, client: Array, active: Array, row: Tree, view: View | None) -> Store:
-    """Put one client's row and view back in place; nothing changes where it is not active."""
+def write_view(table: Tree, plan: Plan, client: Array, active: Array, view: View | None) -> Tree:
+    """Put one client's view back in place; nothing changes where it is not active."""
+    if view is None:
+        return table
 
     def put(a: Array, v: Array, *at: Any) -> Array:
-        start = (*at, *(0,) * v.ndim)
-        v = jnp.expand_dims(v.astype(a.dtype), tuple(range(len(at))))
+        start = (*at, *(jnp.zeros((), jnp.int32),) * v.ndim)
+        v = jnp.expand_dims(v, tuple(range(len(at))))
         old = jax.lax.dynamic_slice(a, start, v.shape)
         return jax.lax.dynamic_update_slice(a, jnp.where(active, v, old), start)
 
-    rows = map_trees(lambda a, v: put(a, v, client), store.rows, row)
-    if view is None:
-        return Store(rows, store.table)
     if view.slots is None:
-        return Store(rows, map_trees(lambda a, v: put(a, v, client), store.table, view.entries))
+        return map_trees(lambda a, v: put(a, v, client), table, view.entries)
     assert plan is not None
-    table, drawn = store.table, plan(client)
+    drawn = plan(client)
     for t in range(drawn.shape[0]):  # a block drawn twice has one entry: its second writing changes nothing
         table = map_trees(lambda a, v, t=t: put(a, v[view.slots[t]], client, drawn[t]), table, view.entries)
-    return Store(rows, table)
+    return table
 
 
-def write_many(store: Store, plan: Plan, clients: Array, active: Array, rows: Tree, views: View | None) -> Store:
-    """Put the rows and views of many clients back; those not active change nothing."""
-    leaves = jax.tree.leaves(store)
-    if not leaves:
-        return store
-    to = jnp.where(active, clients, leaves[0].shape[0])  # beyond the end: dropped
-    put = map_trees(lambda a, v: a.at[to].set(v, mode="drop"), store.rows, rows)
+def write_views(table: Tree, plan: Plan, clients: Array, active: Array, views: View | None) -> Tree:
+    """Put the views of many clients back; those not active change nothing."""
     if views is None:
-        return Store(put, store.table)
+        return table
     if views.slots is None:
-        return Store(put, map_trees(lambda a, v: a.at[to].set(v, mode="drop"), store.table, views.entries))
+        return write_rows(table, clients, active, views.entries)
     assert plan is not None
     drawn = jax.vmap(plan)(clients)
-    kept = jax.vmap(lambda v, s: map_trees(lambda a: a[s], v))(views.entries, views.slots)
-    return Store(put, map_trees(lambda a, v: a.at[to[:, None], drawn].set(v, mode="drop"), store.table, kept))
+    kept = jax.vmap(lambda entries, slots: map_trees(lambda a: a[slots], entries))(views.entries, views.slots)
+    return map_trees(
+        lambda a, v: a.at[_places(a, clients, active)[:, None], drawn].set(v, mode="drop"), table, kept
+    )
+
+
+def _places(a: Array, clients: Array, active: Array) -> Array:
+    """Return where to write: beyond the end, and so nowhere, for clients that are not active."""
+    return jnp.where(active, clients, a.shape[0])

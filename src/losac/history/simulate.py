@@ -1,0 +1,202 @@
+"""``losac.simulate``: one run of one algorithm on one task, recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from losac._devices import one_device_per_core
+from losac.algorithms.contract import Algorithm
+from losac.history.history import DivergedError, History
+from losac.simulation.engine import Engine, Measured, precision
+from losac.simulation.layout import Layout
+from losac.simulation.sampling import make_sampler
+from losac.simulation.setup import Plan
+from losac.task import Task
+from losac.trees import map_trees
+
+Dtype = Literal["float32", "float64"]
+
+
+def simulate(
+    task: Task,
+    algorithm: Algorithm,
+    *,
+    rounds: int,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+    eval_every: int = 1,
+    dtype: Dtype = "float32",
+    sampling: Any = "uniform",
+    local_steps: Sequence[int] | None = None,
+    loss_every: int | None = None,
+    layout: Layout | None = None,
+    state: Any = None,
+    keep_state: bool = False,
+    progress: Callable[[History], None] | None = None,
+) -> History:
+    """Simulate a federation.
+
+    Args:
+      task: the problem.
+      algorithm: from :mod:`losac.algorithms`.
+      rounds: how many rounds to run (from the given state, where there is one).
+      clients_per_round: S; all clients by default.
+      seed: decides client sampling, local data and initial weights.
+      eval_every: rounds between evaluations; the start and the last round are evaluated in any case.
+      dtype: of all arrays.
+      sampling: ``"uniform"``, ``"all"``, lists of client ids (one per round), a boolean availability trace
+        [rounds, N], a sampler of :mod:`losac.simulation.sampling`, or a function ``(round, rng, history) -> ids``.
+      local_steps: one number of local steps per client, instead of the algorithm's own.
+      loss_every: evaluate the training loss only at rounds divisible by this; NaN at the others.
+      layout: how the clients are laid out on the hardware; chosen by it if not given.
+      state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit.
+      keep_state: keep the final state in the history (LoSAC's is M·d numbers per client).
+      progress: called with the history so far about once a second.
+
+    Returns:
+      The history. A run that leaves the finite numbers raises :class:`~losac.DivergedError`, which holds what was
+      measured until then.
+
+    >>> import losac
+    >>> data = losac.data.load("digits", clients=10, partition="sorted")
+    >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+    >>> algorithm = losac.algorithms.losac(step_size=1e-3, local_steps=4, blocks=5)
+    >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=10)
+    >>> history.rounds
+    array([ 0, 10, 20])
+    >>> bool(history.final("accuracy") > 0.5)
+    True
+    """
+    one_device_per_core()
+    sampled = task.data.num_clients if clients_per_round is None else clients_per_round
+    plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every)
+    check_counts(rounds, eval_every)
+    with precision(plan.dtype):
+        engine = Engine(task, algorithm, plan, seed, state)
+        recorder = Recorder(engine)
+        sampler = make_sampler(sampling, task.data.num_clients, sampled)
+        live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
+        stops = evaluation_rounds(int(engine.state.round), rounds, 1 if live else eval_every)
+        for measured in engine.run(sampler, stops, live, recorder.history):
+            recorder.add(measured)
+            if recorder.diverged is not None:
+                raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
+            if progress is not None:
+                progress(recorder.history())
+        return recorder.history(final=True, keep_state=keep_state)
+
+
+def make_plan(
+    task: Task, sampled: int, dtype: Any, layout: Layout | None, local_steps: Any, loss_every: int | None
+) -> Plan:
+    """Check what does not depend on the algorithm."""
+    if str(dtype) not in ("float32", "float64"):
+        raise ValueError(f"dtype={dtype!r} must be 'float32' or 'float64'")
+    steps = None if local_steps is None else np.asarray(local_steps)
+    n = task.data.num_clients
+    if steps is not None and (steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1):
+        raise ValueError(f"local_steps must hold one whole number of at least 1 for each of the {n} clients")
+    return Plan(sampled, np.dtype(str(dtype)), layout, steps, loss_every or 1)
+
+
+def check_counts(rounds: int, eval_every: int) -> None:
+    """Refuse a number of rounds or an evaluation interval that is not a positive whole number."""
+    for name, value in (("rounds", rounds), ("eval_every", eval_every)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+
+
+def evaluation_rounds(start: int, rounds: int, every: int) -> list[int]:
+    """Return the rounds to evaluate at: the multiples of ``every`` after the start, and the last."""
+    end = start + rounds
+    return [r for r in range(start + 1, end) if r % every == 0] + [end]
+
+
+class Recorder:
+    """Collects what an engine measures and makes histories of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.began = time.perf_counter()
+        self.rounds = [np.array([int(engine.state.round)])]
+        self.metrics = [{k: v[None] for k, v in engine.evaluate().items()}]
+        self.totals = [np.zeros((1, 3))]  # bytes up, bytes down, gradients
+        self.seconds = [np.array([time.perf_counter() - self.began])]
+        self.diverged: int | None = None
+
+    def add(self, measured: Measured) -> None:
+        """Take in one call of the program; what lies beyond a divergence is left out."""
+        rounds, metrics, keep = measured.rounds, measured.metrics, len(measured.rounds)
+        if measured.broken >= 0:
+            self.diverged = measured.broken
+            keep = int(np.searchsorted(rounds, measured.broken))
+        bad = np.any([np.isinf(v) | (np.isnan(v) & (k != "loss")) for k, v in metrics.items()], axis=0)
+        if bad[:keep].any():
+            keep = int(np.argmax(bad))
+            self.diverged = int(rounds[keep])
+        spent = np.array([self._spent(ids) for ids in measured.visits])[:keep]
+        self.rounds.append(rounds[:keep])
+        self.metrics.append({k: v[:keep] for k, v in metrics.items()})
+        self.totals.append(self.totals[-1][-1:] + np.cumsum(spent, axis=0) if keep else np.zeros((0, 3)))
+        self.seconds.append(np.full(keep, time.perf_counter() - self.began))
+
+    def _spent(self, ids: np.ndarray) -> np.ndarray:
+        """Return the bytes up and down and the gradients that some visits of clients cost."""
+        sizes = np.asarray(self.engine.task.data.sizes)
+        everyone = len(sizes)
+        total = np.zeros(3)
+        rounds = len(ids) / self.engine.plan.sampled
+        for index, (phase, cost) in enumerate(zip(self.engine.algorithm.phases(), self.engine.costs)):
+            who = np.tile(np.arange(everyone), round(rounds)) if phase.clients == "all" else ids
+            steps = np.asarray(self.engine.problem.resident.steps[index])[who]
+            draw = phase.draw
+            rows = sizes[who] / draw.blocks if draw.batch_size is None else np.minimum(draw.batch_size, sizes[who])
+            gradients = (cost.gradients_per_step * steps * rows + cost.full_gradients * sizes[who]).sum()
+            total += (cost.up * len(who), cost.down * len(who), gradients)
+        return total
+
+    def history(self, *, final: bool = False, keep_state: bool = False) -> History:
+        """Return the history so far; the model belongs to the final one only."""
+        engine = self.engine
+        totals = np.concatenate(self.totals)
+        params, model_state = engine.model() if final else (None, None)
+        return History(
+            algorithm=engine.algorithm.label,
+            settings=engine.algorithm.settings(),
+            task=engine.task.name,
+            seed=engine.seed,
+            rounds=np.concatenate(self.rounds),
+            metrics={k: np.concatenate([m[k] for m in self.metrics]) for k in self.metrics[0]},
+            bytes_up=totals[:, 0].astype(np.int64),
+            bytes_down=totals[:, 1].astype(np.int64),
+            gradients=totals[:, 2],
+            seconds=np.concatenate(self.seconds),
+            params=params,
+            model_state=model_state,
+            diverged=self.diverged,
+            state=_host_copy(engine.state) if keep_state else None,
+        )
+
+
+def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
+    """Return the message of a divergence: where, with which step, and what to try."""
+    step = algorithm.step_size
+    shown = "its schedule of step sizes" if callable(step) else f"step_size={float(step):g}"
+    advice = "smaller steps" if callable(step) else f"step_size={float(step) / 4:.2g}"
+    return (
+        f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
+        f"finite; try {advice}, or compare several with losac.sweep. What was measured until then is in the error's .history"
+    )
+
+
+def _host_copy(state: Any) -> Any:
+    import jax
+
+    def copy(a: Any) -> Any:
+        return a if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else np.array(a)
+
+    return map_trees(copy, state)
