@@ -125,11 +125,15 @@ class Algorithm(Phase):
     def validate(self) -> None:
         """Refuse ways of drawing data that contradict each other."""
         if self.blocks and self.batch_size:
-            raise ValueError(f"{self.label}: say blocks={self.blocks} or batch_size={self.batch_size}, not both")
+            raise ValueError(
+                f"{self.label}: say blocks={self.blocks} or batch_size={self.batch_size}, not both"
+            )
         if self.epochs and not self.batch_size:
             raise ValueError(f"{self.label}: epochs={self.epochs} needs a batch_size")
         if self.epochs and self.local_steps:
-            raise ValueError(f"{self.label}: say epochs={self.epochs} or local_steps={self.local_steps}, not both")
+            raise ValueError(
+                f"{self.label}: say epochs={self.epochs} or local_steps={self.local_steps}, not both"
+            )
         if self.table and self.batch_size:
             raise ValueError(
                 f"{self.label} remembers one gradient for each fixed block of a client's data, so batch_size="

@@ -48,7 +48,9 @@ class Fedsaga(LocalMethod):
         """Start from the broadcast model."""
         return Walk(x, mean), mean
 
-    def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient, *y: Tree) -> tuple[Walk, Tree]:
+    def step(
+        self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient, *y: Tree
+    ) -> tuple[Walk, Tree]:
         """Take one SAGA step on block j."""
         g = grad(local.w)
         w = map_trees(lambda w, g, y, m: w - self.step_size * (g - y + m), local.w, g, y[0], local.mean)

@@ -78,7 +78,9 @@ class Losac(LocalMethod):
                 "(at S/(NM) of its step along the mean gradient)"
             )
         if self.scaling == "exact" and self.prox_step == "printed":
-            raise ValueError("losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair")
+            raise ValueError(
+                "losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair"
+            )
 
     def init(self, x: Tree) -> Pair:
         """Start with φ = 0."""
@@ -92,7 +94,9 @@ class Losac(LocalMethod):
         """Set x_i ← x and φ_i ← φ."""
         return message, client
 
-    def step(self, here: Local, message: Pair, client: Tree, local: Pair, grad: Gradient, *y: Tree) -> tuple[Pair, Tree]:
+    def step(
+        self, here: Local, message: Pair, client: Tree, local: Pair, grad: Gradient, *y: Tree
+    ) -> tuple[Pair, Tree]:
         """Take one step on block j: equation (losac_local), or its exactly scaled form."""
         eta, n, m = self.step_size, here.clients, here.blocks
         g = grad(local.x)

@@ -67,9 +67,7 @@ class Scaffold(LocalMethod):
 
     def step(self, here: Local, message: Pair, c_i: Tree, w: Tree, grad: Gradient) -> Tree:
         """Take one corrected step."""
-        moved = map_trees(
-            lambda w, g, ci, c: w - self.step_size * (g - ci + c), w, grad(w), c_i, message.c
-        )
+        moved = map_trees(lambda w, g, ci, c: w - self.step_size * (g - ci + c), w, grad(w), c_i, message.c)
         return here.prox(moved, self.step_size)
 
     def end(self, here: Local, message: Pair, c_i: Tree, w: Tree) -> tuple[Pair, Tree]:
@@ -97,5 +95,7 @@ class Scaffold(LocalMethod):
         for c, all_c in zip(jax.tree.leaves(server.c), jax.tree.leaves(c_i)):
             mean = np.asarray(all_c, float).mean(0)
             if not np.allclose(mean, c, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(mean).max()):
-                raise ValueError("scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; "
-                                 "start at zero, or with c = (1/N) Σ c_i")
+                raise ValueError(
+                    "scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; "
+                    "start at zero, or with c = (1/N) Σ c_i"
+                )

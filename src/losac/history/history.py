@@ -79,12 +79,20 @@ class History:
         """Return a pandas DataFrame: one row per evaluation, the round first."""
         import pandas as pd
 
-        columns = {"round": self.rounds, **self.metrics, "bytes_up": self.bytes_up, "bytes_down": self.bytes_down}
+        columns = {
+            "round": self.rounds,
+            **self.metrics,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+        }
         return pd.DataFrame(columns | {"gradients": self.gradients, "seconds": self.seconds})
 
     def save(self, path: str | Path) -> Path:
         """Write everything but the state to one ``.npz`` file."""
-        settings = {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in self.settings.items()}
+        settings = {
+            k: v if isinstance(v, str | int | float | bool | None) else repr(v)
+            for k, v in self.settings.items()
+        }
         content = {name: getattr(self, name) for name in _SAVED} | {"format": FORMAT, "settings": settings}
         return treefile.save(path, content | {"metrics": dict(self.metrics)})
 

@@ -98,7 +98,9 @@ def make_plan(
         raise ValueError(f"dtype={dtype!r} must be 'float32' or 'float64'")
     steps = None if local_steps is None else np.asarray(local_steps)
     n = task.data.num_clients
-    if steps is not None and (steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1):
+    if steps is not None and (
+        steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1
+    ):
         raise ValueError(f"local_steps must hold one whole number of at least 1 for each of the {n} clients")
     return Plan(sampled, np.dtype(str(dtype)), layout, steps, loss_every or 1)
 
@@ -154,7 +156,11 @@ class Recorder:
             who = np.tile(np.arange(everyone), round(rounds)) if phase.clients == "all" else ids
             steps = np.asarray(self.engine.problem.resident.steps[index])[who]
             draw = phase.draw
-            rows = sizes[who] / draw.blocks if draw.batch_size is None else np.minimum(draw.batch_size, sizes[who])
+            rows = (
+                sizes[who] / draw.blocks
+                if draw.batch_size is None
+                else np.minimum(draw.batch_size, sizes[who])
+            )
             gradients = (cost.gradients_per_step * steps * rows + cost.full_gradients * sizes[who]).sum()
             total += (cost.up * len(who), cost.down * len(who), gradients)
         return total

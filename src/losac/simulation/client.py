@@ -80,7 +80,12 @@ class Tally:
 
 
 def work(
-    shape: ClientShape, resident: Resident, regularizer: Regularizer, visit: Visit, message: Message, row: Row,
+    shape: ClientShape,
+    resident: Resident,
+    regularizer: Regularizer,
+    visit: Visit,
+    message: Message,
+    row: Row,
     view: View | None,
 ) -> tuple[Message, Row, View | None]:
     """Return what a client contributes to the server's sum, and what is kept for it."""
@@ -95,15 +100,23 @@ def work(
 
 
 def train(
-    shape: ClientShape, resident: Resident, regularizer: Regularizer, visit: Visit, message: Message, row: Row,
-    view: View | None, tally: Tally,
+    shape: ClientShape,
+    resident: Resident,
+    regularizer: Regularizer,
+    visit: Visit,
+    message: Message,
+    row: Row,
+    view: View | None,
+    tally: Tally,
 ) -> tuple[Local, Stage, Message, Row, View | None]:
     """Begin, take the local steps and end; return the upload as the algorithm makes it, and the client's new state."""
     phase, form = visit.phase, shape.phases[visit.index]
     steps = visit.steps
     if steps is None:
         steps = resident.steps[visit.index, visit.client] if form.steps is None else form.steps
-    stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
+    stage = drawing.prepare(
+        phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows
+    )
     gradient = _gradient(shape, resident, visit)
 
     def full(params: Tree) -> Tree:
@@ -141,7 +154,9 @@ def train(
     return here, stage, sent, row._replace(state=state), view
 
 
-def encode(algorithm: Algorithm, key: Array, states: Tree, upload: Tree) -> tuple[Tree, Tree, tuple[Tree, ...]]:
+def encode(
+    algorithm: Algorithm, key: Array, states: Tree, upload: Tree
+) -> tuple[Tree, Tree, tuple[Tree, ...]]:
     """Pass an upload through the transforms; return the last payload, what it decodes to, and the states."""
     payload, kept = upload, []
     for place, (transform, state) in enumerate(zip(algorithm.uploads, states)):
@@ -173,7 +188,9 @@ def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
 
-    def gradient(params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree) -> tuple[Tree, Tree]:
+    def gradient(
+        params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree
+    ) -> tuple[Tree, Tree]:
         def value(p: Tree) -> tuple[Array, Tree]:
             total, after = shape.objective.total(p, batch, cut, key, model_state)
             return total * (weight * factor).astype(total.dtype), after

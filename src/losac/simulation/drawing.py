@@ -46,7 +46,9 @@ def cut(draw: Draw, sizes: np.ndarray) -> Cut:
         found = np.unique(np.concatenate([sizes // draw.blocks, -(-sizes // draw.blocks)]))
     else:
         rest = sizes % draw.batch_size
-        found = np.unique(np.concatenate([rest[rest > 0], sizes[sizes >= draw.batch_size] * 0 + draw.batch_size]))
+        found = np.unique(
+            np.concatenate([rest[rest > 0], sizes[sizes >= draw.batch_size] * 0 + draw.batch_size])
+        )
     return Cut(int(found.max()), tuple(int(s) for s in found))
 
 
@@ -58,7 +60,9 @@ def step_counts(draw: Draw, sizes: np.ndarray) -> np.ndarray:
     return draw.epochs * -(-sizes // draw.batch_size)
 
 
-def prepare(draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passes: int, most_rows: int) -> Stage:
+def prepare(
+    draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passes: int, most_rows: int
+) -> Stage:
     """Return the stage of one client for one round.
 
     ``passes`` bounds the passes over the data and ``most_rows`` the clients' sizes; both are static.
@@ -72,7 +76,9 @@ def prepare(draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passe
 def whole(shape: Cut, rows: Rows, client: Array) -> Batch:
     """Return all rows of a client as one batch."""
     offset = rows.offset[client]
-    return _real_rows(shape, lambda a: jax.lax.dynamic_slice_in_dim(a, offset, shape.rows), rows, rows.size[client])
+    return _real_rows(
+        shape, lambda a: jax.lax.dynamic_slice_in_dim(a, offset, shape.rows), rows, rows.size[client]
+    )
 
 
 def block_of(key: Array, step: Any, blocks: int) -> Any:
@@ -87,13 +93,22 @@ def _blocks(blocks: int, shape: Cut, rows: Rows, offset: Array, size: Array, key
 
     def batch(j: Any) -> Batch:
         start = offset + j * quotient + jnp.minimum(j, rest)
-        return _real_rows(shape, lambda a: jax.lax.dynamic_slice_in_dim(a, start, shape.rows), rows, quotient + (j < rest))
+        return _real_rows(
+            shape, lambda a: jax.lax.dynamic_slice_in_dim(a, start, shape.rows), rows, quotient + (j < rest)
+        )
 
     return Stage(lambda t: block_of(key, t, blocks), batch, lambda b: blocks)
 
 
 def _batches(
-    batch_size: int, shape: Cut, rows: Rows, offset: Array, size: Array, key: Array, passes: int, most_rows: int
+    batch_size: int,
+    shape: Cut,
+    rows: Rows,
+    offset: Array,
+    size: Array,
+    key: Array,
+    passes: int,
+    most_rows: int,
 ) -> Stage:
     per_epoch = -(-size // batch_size)
     orders = jax.vmap(lambda e: _order(jax.random.fold_in(key, e), size, most_rows))(jnp.arange(passes))

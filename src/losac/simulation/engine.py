@@ -30,7 +30,9 @@ class Measured(NamedTuple):
 
     rounds: np.ndarray
     metrics: dict[str, np.ndarray]
-    visits: list[np.ndarray]  # for each evaluation, the ids of all clients that took part since the one before
+    visits: list[
+        np.ndarray
+    ]  # for each evaluation, the ids of all clients that took part since the one before
     broken: int
 
 
@@ -40,7 +42,9 @@ class Engine:
     Used under :func:`precision` of its dtype.
     """
 
-    def __init__(self, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int, state: Any = None) -> None:
+    def __init__(
+        self, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int, state: Any = None
+    ) -> None:
         setup.check(task, algorithm, plan.sampled)
         self.task, self.algorithm, self.plan, self.seed = task, algorithm, plan, seed
         self.shape: Shape = setup.shapes(task, algorithm, plan)
@@ -75,8 +79,14 @@ class Engine:
             schedule = _blank(most, longest, sampled)
             visits = []
             for e, length in enumerate(part):
-                ids, active = draw_clients(sampler, self.seed, first, int(length), n, sampled, history() if live else None)
-                schedule.ids[e, :length], schedule.active[e, :length], schedule.lengths[e] = ids, active, length
+                ids, active = draw_clients(
+                    sampler, self.seed, first, int(length), n, sampled, history() if live else None
+                )
+                schedule.ids[e, :length], schedule.active[e, :length], schedule.lengths[e] = (
+                    ids,
+                    active,
+                    length,
+                )
                 visits.append(ids[active])
                 first += int(length)
             began = time.perf_counter()
@@ -85,7 +95,9 @@ class Engine:
             )
             metrics = {k: np.asarray(v)[: len(part)] for k, v in record.items()}
             seconds = time.perf_counter() - began
-            yield Measured(np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken))
+            yield Measured(
+                np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken)
+            )
             done += len(part)
             if not live:  # the first call compiles, so that its time says too little: grow step by step
                 take = int(np.clip(CALL_SECONDS / seconds * len(part), 1, min(most, 4 * take)))
@@ -97,9 +109,14 @@ class Engine:
             raise ValueError("the given state is of another algorithm, model or storage than this run")
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
             if a.shape != np.shape(b):
-                raise ValueError(f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}")
+                raise ValueError(
+                    f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
+                )
         setup.check_given(self.algorithm, self.shape, self.problem, given)
-        return place(map_trees(lambda a, b: np.asarray(b, a.dtype) if not _is_key(a) else b, self.state, given), self.shape.layout)
+        return place(
+            map_trees(lambda a, b: np.asarray(b, a.dtype) if not _is_key(a) else b, self.state, given),
+            self.shape.layout,
+        )
 
 
 def precision(dtype: Any) -> Any:

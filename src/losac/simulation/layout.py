@@ -16,7 +16,16 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from losac._compat import shard_map
-from losac.simulation.store import Plan, Store, View, read_rows, read_view, write_rows, write_view, write_views
+from losac.simulation.store import (
+    Plan,
+    Store,
+    View,
+    read_rows,
+    read_view,
+    write_rows,
+    write_view,
+    write_views,
+)
 from losac.trees import Tree, add, map_trees
 
 Work = Callable[[Array, Tree, View | None], tuple[Tree, Tree, View | None]]
@@ -120,7 +129,9 @@ def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree)
     def every(chunks: Tree, first: Any, stride: int) -> Array:
         def add(k: Any, total: Array) -> Array:
             at = first + stride * k
-            return total + function(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks))
+            return total + function(
+                map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks)
+            )
 
         return jax.lax.fori_loop(0, number // stride, add, blank)
 
@@ -144,7 +155,9 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
-def _group(work: Work, ids: Array, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
+def _group(
+    work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
+) -> tuple[Tree, Tree, View | None]:
     sent, rows, views = jax.vmap(work)(ids, rows, views)
     return map_trees(lambda u: jnp.tensordot(weight.astype(u.dtype), u, 1), sent), rows, views
 

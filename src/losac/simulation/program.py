@@ -14,7 +14,18 @@ from jax import Array
 
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
 from losac.prox import Regularizer
-from losac.simulation.client import ClientShape, Message, Resident, Row, Tally, Visit, averages_by_weight, encode, train, work
+from losac.simulation.client import (
+    ClientShape,
+    Message,
+    Resident,
+    Row,
+    Tally,
+    Visit,
+    averages_by_weight,
+    encode,
+    train,
+    work,
+)
 from losac.simulation.drawing import Rows
 from losac.simulation.layout import Layout, over_clients, over_chunks
 from losac.simulation.objective import weighted_sum
@@ -173,8 +184,16 @@ def one_round(shape: Shape, problem: Problem, state: State, ids: Array, active: 
 
 
 def _one_phase(
-    shape: Shape, problem: Problem, algorithm: Algorithm, phase: Phase, index: int, state: State, ids: Array,
-    active: Array, key: Array, steps: Any,
+    shape: Shape,
+    problem: Problem,
+    algorithm: Algorithm,
+    phase: Phase,
+    index: int,
+    state: State,
+    ids: Array,
+    active: Array,
+    key: Array,
+    steps: Any,
 ) -> State:
     message = Message(phase.broadcast(state.server), state.model_state)
     resident, regularizer = problem.resident, problem.regularizer
@@ -212,12 +231,16 @@ def costs(shape: Shape, problem: Problem, state: State) -> tuple[Costs, ...]:
     found = []
     for index, phase in enumerate(problem.algorithm.phases()):
         tally = Tally()
-        message, payload = jax.eval_shape(lambda s, p=phase, i=index, t=tally: _exchange(shape, problem, p, i, s, t), state)
+        message, payload = jax.eval_shape(
+            lambda s, p=phase, i=index, t=tally: _exchange(shape, problem, p, i, s, t), state
+        )
         found.append(Costs(nbytes(message), nbytes(payload), tally.per_step, tally.full))
     return tuple(found)
 
 
-def _exchange(shape: Shape, problem: Problem, phase: Phase, index: int, state: State, tally: Tally) -> tuple[Tree, Tree]:
+def _exchange(
+    shape: Shape, problem: Problem, phase: Phase, index: int, state: State, tally: Tally
+) -> tuple[Tree, Tree]:
     """Return one client's message and payload."""
     algorithm = problem.algorithm.at(0)
     phase = algorithm.phases()[index]
@@ -227,7 +250,9 @@ def _exchange(shape: Shape, problem: Problem, phase: Phase, index: int, state: S
     view = View(table, None) if phase.table else None
     steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
     visit = Visit(algorithm, phase, index, client, key, steps)
-    _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
+    _, _, upload, row, _ = train(
+        shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally
+    )
     if phase is algorithm and algorithm.uploads and row.transforms:
         return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
     return message, upload

@@ -31,7 +31,9 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
     """Refuse combinations of task, algorithm and sampling that the method does not support."""
     n = task.data.num_clients
     if not isinstance(algorithm, Algorithm):
-        raise TypeError(f"{algorithm!r} is not an algorithm; make one with losac.algorithms, such as losac.algorithms.losac(…)")
+        raise TypeError(
+            f"{algorithm!r} is not an algorithm; make one with losac.algorithms, such as losac.algorithms.losac(…)"
+        )
     if not 1 <= sampled <= n:
         raise ValueError(f"clients_per_round={sampled} must lie between 1 and the number of clients, {n}")
     if sampled < n and not algorithm.partial:
@@ -58,8 +60,13 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
         static = None if random_steps or counts.min() != counts.max() else int(counts[0])
         phases.append(PhaseShape(drawing.cut(phase.draw, sizes), static, passes))
     client = ClientShape(
-        Objective.of(task), task.reduction, len(sizes), plan.sampled, int(sizes.max()),
-        Cut(int(sizes.max()), tuple(int(s) for s in np.unique(sizes))), tuple(phases),
+        Objective.of(task),
+        task.reduction,
+        len(sizes),
+        plan.sampled,
+        int(sizes.max()),
+        Cut(int(sizes.max()), tuple(int(s) for s in np.unique(sizes))),
+        tuple(phases),
     )
     layout = plan.layout or default_layout(plan.sampled, algorithm.table)
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
@@ -85,8 +92,12 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
         np.stack([_steps(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
     )
     arrays = Problem(
-        _cast_numbers(algorithm, dtype), _cast_numbers(task.regularizer, dtype), resident,
-        train_weights.reshape(-1, chunk).astype(dtype), _test_chunks(task, shape, dtype), np.asarray(per_row.sum(), dtype),
+        _cast_numbers(algorithm, dtype),
+        _cast_numbers(task.regularizer, dtype),
+        resident,
+        train_weights.reshape(-1, chunk).astype(dtype),
+        _test_chunks(task, shape, dtype),
+        np.asarray(per_row.sum(), dtype),
     )
     return place(arrays, shape.layout)
 
@@ -94,7 +105,9 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
 def first_state(task: Task, shape: Shape, problem: Problem, seed: int, dtype: Any) -> State:
     """Return the state before the first round."""
     key = place(jax.random.key(seed), shape.layout)
-    start = place(map_trees(lambda a: np.asarray(_cast(np.asarray(a), dtype)), start_params(task, seed)), shape.layout)
+    start = place(
+        map_trees(lambda a: np.asarray(_cast(np.asarray(a), dtype)), start_params(task, seed)), shape.layout
+    )
     model_state = place(map_trees(lambda a: _cast(np.asarray(a), dtype), task.state), shape.layout)
     return _initial(shape, problem, start, () if model_state is None else model_state, key)
 
@@ -107,8 +120,10 @@ def start_params(task: Task, seed: int) -> Tree:
         params = task.init_params(jax.random.key(seed))
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not np.issubdtype(np.asarray(leaf).dtype, np.floating):
-            raise ValueError(f"parameter {jax.tree_util.keystr(path) or 'x'} has dtype {np.asarray(leaf).dtype}; "
-                             "parameters must be floating-point numbers")
+            raise ValueError(
+                f"parameter {jax.tree_util.keystr(path) or 'x'} has dtype {np.asarray(leaf).dtype}; "
+                "parameters must be floating-point numbers"
+            )
     return map_trees(np.asarray, params)
 
 

@@ -44,7 +44,9 @@ class View(NamedTuple):
     def replace(self, step: Any, block: Any, y: Tree) -> View:
         """Return the view with the y_j of a step replaced."""
         at = self._at(step, block)
-        put = map_trees(lambda a, v: jax.lax.dynamic_update_index_in_dim(a, v.astype(a.dtype), at, 0), self.entries, y)
+        put = map_trees(
+            lambda a, v: jax.lax.dynamic_update_index_in_dim(a, v.astype(a.dtype), at, 0), self.entries, y
+        )
         return self._replace(entries=put)
 
 
