@@ -30,8 +30,7 @@ def small_mnist():
 
 def libsvm(x, y):
     return "".join(
-        f"{label:+d} " + " ".join(f"{j + 1}:1" for j in np.flatnonzero(row)) + " \n"
-        for row, label in zip(x, y)
+        f"{label:+d} " + " ".join(f"{j + 1}:1" for j in np.flatnonzero(row)) + " \n" for row, label in zip(x, y)
     ).encode()
 
 
@@ -55,9 +54,7 @@ def har_number(value):
 def har_files(arrays):
     files = {
         "features.txt": "".join(f"{i + 1} {name}\n" for i, name in enumerate(arrays["feature_names"])),
-        "activity_labels.txt": "".join(
-            f"{i + 1} {name}\n" for i, name in enumerate(arrays["activity_names"])
-        ),
+        "activity_labels.txt": "".join(f"{i + 1} {name}\n" for i, name in enumerate(arrays["activity_names"])),
     }
     for part in ("train", "test"):
         rows = ("".join(map(har_number, row)) + "\n" for row in arrays[f"x_{part}"].tolist())
@@ -101,11 +98,7 @@ def esr_text(arrays, files, chunks):
     for x, y, recording, chunk in zip(*(arrays[key].tolist() for key in ("x", "y", "recording", "chunk"))):
         lines.append(f'"{name_of[y, recording % 100, chunk]}",{",".join(map(str, x))},{y}\n')
     shuffled = np.random.default_rng(3).permutation(lines)
-    return (
-        ",".join(['""', *(f'"X{i + 1}"' for i in range(arrays["x"].shape[1])), '"y"'])
-        + "\n"
-        + "".join(shuffled)
-    )
+    return ",".join(['""', *(f'"X{i + 1}"' for i in range(arrays["x"].shape[1])), '"y"']) + "\n" + "".join(shuffled)
 
 
 def small_esr(packed=False):

@@ -132,9 +132,7 @@ def test_esr_splits_by_row_or_by_recording():
     def shared(split):
         table = tables.esr(small_esr(), np.random.default_rng(0), preprocessing="none", split=split)
         assert (len(table.x), len(table.test[0])) == (80, 20)
-        return {recording_of[tuple(x)] for x in table.test[0].astype(int).tolist()} & set(
-            table.groups.tolist()
-        )
+        return {recording_of[tuple(x)] for x in table.test[0].astype(int).tolist()} & set(table.groups.tolist())
 
     assert shared("random")
     assert not shared("recording")

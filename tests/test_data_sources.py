@@ -35,9 +35,7 @@ def test_every_format_becomes_the_expected_arrays(key, private_cache):
     with serve(Site(files)) as site:
         path = fetch_quickly(source, site.url)
     assert path == private_cache / f"{source.name}.npz"
-    assert sorted(p.name for p in private_cache.rglob("*") if p.is_file()) == [path.name], (
-        "nothing else is left"
-    )
+    assert sorted(p.name for p in private_cache.rglob("*") if p.is_file()) == [path.name], "nothing else is left"
     found = read_npz(path, source.digest)
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():

@@ -26,10 +26,22 @@ _NAMES = {
 __all__ = ["__version__", *_MODULES, *_NAMES]
 
 if TYPE_CHECKING:
-    from losac import algorithms, data, losses, models, prox, report, simulation
-    from losac.data import FederatedData
-    from losac.history import DivergedError, History, Sweep, simulate, sweep
-    from losac.task import Task, classification, regression
+    from losac import algorithms as algorithms
+    from losac import data as data
+    from losac import losses as losses
+    from losac import models as models
+    from losac import prox as prox
+    from losac import report as report
+    from losac import simulation as simulation
+    from losac.data import FederatedData as FederatedData
+    from losac.history import DivergedError as DivergedError
+    from losac.history import History as History
+    from losac.history import Sweep as Sweep
+    from losac.history import simulate as simulate
+    from losac.history import sweep as sweep
+    from losac.task import Task as Task
+    from losac.task import classification as classification
+    from losac.task import regression as regression
 
 
 def __getattr__(name: str) -> Any:

@@ -40,9 +40,7 @@ def number(default: Any = dataclasses.MISSING, *, domain: Domain = REAL, kw_only
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"number": domain})
 
 
-def choice(
-    default: Any = dataclasses.MISSING, *, choices: tuple[Any, ...] | None = None, kw_only: bool = False
-) -> Any:
+def choice(default: Any = dataclasses.MISSING, *, choices: tuple[Any, ...] | None = None, kw_only: bool = False) -> Any:
     """Declare a static field, with its allowed values where they can be listed."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"choices": choices})
 
@@ -69,9 +67,7 @@ class Settings:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-        jax.tree_util.register_pytree_with_keys(
-            cls, _flatten_with_keys, lambda aux, c: _unflatten(cls, aux, c)
-        )
+        jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, lambda aux, c: _unflatten(cls, aux, c))
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -119,11 +115,7 @@ class Settings:
 
     def __repr__(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        shown = (
-            f"{k}={_short(v)}"
-            for k, v in self.settings().items()
-            if v is not defaults[k] and v != defaults[k]
-        )
+        shown = (f"{k}={_short(v)}" for k, v in self.settings().items() if v is not defaults[k] and v != defaults[k])
         return f"{self.label}({', '.join(shown)})"
 
 
@@ -176,9 +168,7 @@ def _unchecked_replace(settings: T, changes: dict[str, Any]) -> T:
 
 def _flatten_with_keys(settings: Settings) -> tuple[Any, Any]:
     leaves = {k: v for k, v in settings.numbers().items() if v is not None and not is_schedule(v)}
-    leaves |= {
-        f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if "node" in f.metadata
-    }  # type: ignore[arg-type]
+    leaves |= {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if "node" in f.metadata}  # type: ignore[arg-type]
     static = tuple(
         (f.name, getattr(settings, f.name))
         for f in dataclasses.fields(settings)  # type: ignore[arg-type]

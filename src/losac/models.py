@@ -114,9 +114,7 @@ class Convolutional:
         """Return the logits [batch, classes]."""
         x = x.reshape(x.shape[0], *self.shape)
         for layer in params["filters"]:
-            x = jax.lax.conv_general_dilated(
-                x, layer["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
+            x = jax.lax.conv_general_dilated(x, layer["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
             x = jax.nn.relu(x + layer["b"])
             x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         return self._dense()(params["dense"], x)

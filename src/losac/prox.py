@@ -19,7 +19,7 @@ from typing import Any
 import jax
 from array_api_compat import array_namespace
 
-from losac._settings import NONNEGATIVE, POSITIVE, Settings, number, choice
+from losac._settings import NONNEGATIVE, POSITIVE, Settings, choice, number
 from losac.trees import Tree, map_trees
 
 __all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "nuclear", "simplex", "zero"]

@@ -77,9 +77,7 @@ class Task:
         if self.reduction not in ("sum", "mean"):
             raise ValueError(f"reduction={self.reduction!r} must be 'sum' (the paper) or 'mean'")
         if "loss" in self.metrics or "objective" in self.metrics or "test_loss" in self.metrics:
-            raise ValueError(
-                "the names 'loss', 'test_loss' and 'objective' are taken; give the metric another name"
-            )
+            raise ValueError("the names 'loss', 'test_loss' and 'objective' are taken; give the metric another name")
         takes_state = self.takes("state")
         if takes_state and self.state is None:
             raise ValueError("the loss takes a model state: give its initial value as Task(state=…)")

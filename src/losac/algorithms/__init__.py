@@ -8,9 +8,7 @@ from losac.algorithms.losac import Losac as losac
 from losac.algorithms.scaffold import Scaffold as scaffold
 from losac.algorithms.transform import Transform
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    a.__name__.lower(): a for a in (dsgd, fedavg, fedsaga, losac, scaffold)
-}
+ALGORITHMS: dict[str, type[Algorithm]] = {a.__name__.lower(): a for a in (dsgd, fedavg, fedsaga, losac, scaffold)}
 """The public list."""
 
 

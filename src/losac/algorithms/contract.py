@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from losac._settings import POSITIVE, Settings, count, node, number, choice
+from losac._settings import POSITIVE, Settings, choice, count, node, number
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, zeros
 
@@ -33,6 +33,7 @@ class Federation(NamedTuple):
 class Local(NamedTuple):
     """What a client knows besides: its M, its number of local steps K, and its exact gradient ∇f_i(x).
 
+    ``slot`` is its place, from 0, among the clients of the round, and ``common`` a random key that all of these share.
     Every gradient it is given already carries the client's weight N·p_i, so that all algorithms minimise
     Σ p_i f_i by plain averages.
     """
@@ -43,6 +44,8 @@ class Local(NamedTuple):
     blocks: Any
     steps: Any
     gradient: Gradient
+    slot: Any
+    common: Any
 
 
 class Received(NamedTuple):
@@ -75,6 +78,11 @@ class Phase(Settings):
     """Whom the phase addresses: a fresh sample, the clients of the phase before, or all."""
     table: ClassVar[bool] = False
     """Whether the client keeps one entry y_j for each block; then ``step`` takes y_j and returns the new one."""
+
+    @property
+    def chance(self) -> Any:
+        """The probability that the phase takes place in a round; None: it always does."""
+        return None
 
     @property
     def draw(self) -> Draw:
@@ -125,15 +133,11 @@ class Algorithm(Phase):
     def validate(self) -> None:
         """Refuse ways of drawing data that contradict each other."""
         if self.blocks and self.batch_size:
-            raise ValueError(
-                f"{self.label}: say blocks={self.blocks} or batch_size={self.batch_size}, not both"
-            )
+            raise ValueError(f"{self.label}: say blocks={self.blocks} or batch_size={self.batch_size}, not both")
         if self.epochs and not self.batch_size:
             raise ValueError(f"{self.label}: epochs={self.epochs} needs a batch_size")
         if self.epochs and self.local_steps:
-            raise ValueError(
-                f"{self.label}: say epochs={self.epochs} or local_steps={self.local_steps}, not both"
-            )
+            raise ValueError(f"{self.label}: say epochs={self.epochs} or local_steps={self.local_steps}, not both")
         if self.table and self.batch_size:
             raise ValueError(
                 f"{self.label} remembers one gradient for each fixed block of a client's data, so batch_size="
@@ -147,6 +151,10 @@ class Algorithm(Phase):
             return Draw(self.local_steps or 1, self.blocks or 1)
         epochs = self.epochs if self.local_steps else self.epochs or 1
         return Draw(self.local_steps, 1, self.batch_size, epochs)
+
+    def transforms(self) -> tuple[Transform, ...]:
+        """Return what an upload passes through before it leaves the client."""
+        return self.uploads
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of a round."""

@@ -25,9 +25,7 @@ class Dsgd(Algorithm):
         """A client of DSGD takes no step of its own."""
         super().validate()
         if self.local_steps not in (None, 1) or self.epochs:
-            raise ValueError(
-                "dsgd sends one gradient a round: local_steps must be 1; use fedavg for local steps"
-            )
+            raise ValueError("dsgd sends one gradient a round: local_steps must be 1; use fedavg for local steps")
 
     @property
     def draw(self) -> Draw:

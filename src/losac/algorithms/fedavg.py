@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from losac._settings import POSITIVE, number, choice
+from losac._settings import POSITIVE, choice, number
 from losac.algorithms import descent
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk

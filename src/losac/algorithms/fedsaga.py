@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from losac._settings import POSITIVE, number, choice
+from losac._settings import POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
@@ -48,9 +48,7 @@ class Fedsaga(LocalMethod):
         """Start from the broadcast model."""
         return Walk(x, mean), mean
 
-    def step(
-        self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient, *y: Tree
-    ) -> tuple[Walk, Tree]:
+    def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient, *y: Tree) -> tuple[Walk, Tree]:
         """Take one SAGA step on block j."""
         g = grad(local.w)
         w = map_trees(lambda w, g, y, m: w - self.step_size * (g - y + m), local.w, g, y[0], local.mean)

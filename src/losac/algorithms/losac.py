@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from losac._settings import NONNEGATIVE, POSITIVE, number, choice
+from losac._settings import NONNEGATIVE, POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
@@ -78,9 +78,7 @@ class Losac(LocalMethod):
                 "(at S/(NM) of its step along the mean gradient)"
             )
         if self.scaling == "exact" and self.prox_step == "printed":
-            raise ValueError(
-                "losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair"
-            )
+            raise ValueError("losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair")
 
     def init(self, x: Tree) -> Pair:
         """Start with φ = 0."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import numpy as np
 
-from losac._settings import POSITIVE, number, choice
+from losac._settings import POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.trees import Tree, add, axpy, map_trees, sub, zeros
 

@@ -54,9 +54,7 @@ class FederatedData:
         if self.num_classes is not None:
             check_labels(self.y, self.num_classes, self.offsets)
         if self.groups is not None and len(self.groups) != len(self.x):
-            raise ValueError(
-                f"groups has {len(self.groups)} entries for {len(self.x)} rows; give one per row"
-            )
+            raise ValueError(f"groups has {len(self.groups)} entries for {len(self.x)} rows; give one per row")
         if self.test is not None:
             check_arrays(*self.test, np.array([0, len(self.test[0])]), owner="test")
             for letter, mine, other in zip("xy", (self.x, self.y), self.test):

@@ -55,10 +55,7 @@ def content_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 def way_out(name: str) -> str:
     """Say how to get a good copy of the data set `name`: the tail of every file error."""
-    return (
-        f"Delete it and run `losac data download {name}`, "
-        f"or set LOSAC_DATA_DIR to a folder with a good {name}.npz."
-    )
+    return f"Delete it and run `losac data download {name}`, or set LOSAC_DATA_DIR to a folder with a good {name}.npz."
 
 
 def read_npz(path: Path, digest: str) -> Arrays:
@@ -80,8 +77,7 @@ def read_npz(path: Path, digest: str) -> Arrays:
     found = content_digest(arrays)
     if found != digest:
         raise DataError(
-            f"{path} is not the expected data: expected content sha256 {digest}, found {found}. "
-            f"{way_out(path.stem)}"
+            f"{path} is not the expected data: expected content sha256 {digest}, found {found}. {way_out(path.stem)}"
         )
     return arrays
 

@@ -39,9 +39,7 @@ class _Synthetic:
 
 
 _DATASETS: Mapping[str, _Real | _Synthetic] = {
-    "digits": _Real(
-        "8x8 digits that come with scikit-learn; 1,438/359 rows, 10 classes", tables.digits, 20, True
-    ),
+    "digits": _Real("8x8 digits that come with scikit-learn; 1,438/359 rows, 10 classes", tables.digits, 20, True),
     "mnist": _Real("28x28 handwritten digits; 60,000/10,000 rows, 10 classes", tables.mnist),
     "har": _Real("smartphone motion of 30 people; 7,352/2,947 rows, 561 features, 6 classes", tables.har),
     "esr": _Real("EEG seconds, seizure or not; 9,200/2,300 rows, 178 features, 2 or 5 classes", tables.esr),
@@ -49,9 +47,7 @@ _DATASETS: Mapping[str, _Real | _Synthetic] = {
     "w8a": _Real("web pages, 300 binary features; 49,749 rows, no test part, 2 classes", tables.binary),
     "quadratic": _Synthetic("least squares with a known optimum; made from a seed", synthetic.quadratic),
     "lowrank": _Synthetic("the paper's low-rank matrix estimation; made from a seed", synthetic.lowrank),
-    "logistic": _Synthetic(
-        "softmax data with a tunable mismatch of clients; made from a seed", synthetic.logistic
-    ),
+    "logistic": _Synthetic("softmax data with a tunable mismatch of clients; made from a seed", synthetic.logistic),
 }
 
 
@@ -113,9 +109,7 @@ def load(
     table = table_of(np.random.default_rng([seed, _ROWS]), **options)
     if isinstance(partitioner, by_group):
         if table.groups is None:
-            raise ValueError(
-                f"{name!r} has no groups, so partition 'group' cannot be used; try 'iid' or 'sorted'"
-            )
+            raise ValueError(f"{name!r} has no groups, so partition 'group' cannot be used; try 'iid' or 'sorted'")
     elif clients is None:
         clients = entry.default_clients
     parts = deal(table.y, clients, partitioner, np.random.default_rng([seed, _PARTS]), table.groups)
@@ -132,9 +126,7 @@ def load(
     )
 
 
-def _check_options(
-    name: str, function: Callable[..., Any], options: Mapping[str, Any], hidden: set[str]
-) -> None:
+def _check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any], hidden: set[str]) -> None:
     known = [option for option in inspect.signature(function).parameters if option not in hidden]
     for option in options:
         if option not in known:

@@ -22,6 +22,4 @@ def look_up(name: str, known: Mapping[str, T], what: str) -> T:
     try:
         return known[name]
     except KeyError:
-        raise ValueError(
-            f"unknown {what} {name!r}; known are {', '.join(known)}.{nearest(name, known)}"
-        ) from None
+        raise ValueError(f"unknown {what} {name!r}; known are {', '.join(known)}.{nearest(name, known)}") from None

@@ -182,8 +182,7 @@ class by_group:
         names = np.unique(groups)
         if clients not in (None, len(names)):
             raise ValueError(
-                f"clients={clients}, but the data has {len(names)} groups; "
-                f"leave clients out or give {len(names)}"
+                f"clients={clients}, but the data has {len(names)} groups; leave clients out or give {len(names)}"
             )
         return [np.flatnonzero(groups == name) for name in names]
 

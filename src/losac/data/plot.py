@@ -64,9 +64,7 @@ def _bars(ax: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None
     ax.spines[["top", "right"]].set_visible(False)
     if names:
         handles = [container[0] for container in ax.containers]
-        ax.legend(
-            handles[::-1], names[::-1], title="label", loc="upper left", bbox_to_anchor=(1, 1), frameon=False
-        )
+        ax.legend(handles[::-1], names[::-1], title="label", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _map(ax: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None:

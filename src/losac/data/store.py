@@ -85,9 +85,7 @@ def fetch_source(
     return target
 
 
-def find_arrays(
-    source: Source, *, data_dir: str | os.PathLike[str] | None = None, download: bool = True
-) -> Arrays:
+def find_arrays(source: Source, *, data_dir: str | os.PathLike[str] | None = None, download: bool = True) -> Arrays:
     """Return the verified arrays of `source` from the first place that has them.
 
     The order is `data_dir`, or else the folder `LOSAC_DATA_DIR`; the cache; the public source. A file

@@ -73,9 +73,7 @@ def quadratic(
         own = shared + heterogeneity * rng.standard_normal(dim)
         pairs.append((rows, rows @ own + noise * rng.standard_normal(size)))
     data = FederatedData.from_clients(pairs, name="quadratic")
-    return FederatedData(
-        data.x, data.y, data.offsets, name=data.name, info={"optimum": least_squares_optimum(data)}
-    )
+    return FederatedData(data.x, data.y, data.offsets, name=data.name, info={"optimum": least_squares_optimum(data)})
 
 
 def least_squares_optimum(
@@ -97,18 +95,14 @@ def least_squares_optimum(
         raise ValueError(f"reduction={reduction!r}; give 'sum' or 'mean'")
     p = np.full(data.num_clients, 1 / data.num_clients) if weights is None else np.asarray(weights, float)
     if p.shape != (data.num_clients,) or not (p >= 0).all():
-        raise ValueError(
-            f"weights={p.tolist()}; give one non-negative number for each of {data.num_clients} clients"
-        )
+        raise ValueError(f"weights={p.tolist()}; give one non-negative number for each of {data.num_clients} clients")
     scale = np.sqrt(np.repeat(p / data.sizes if reduction == "mean" else p, data.sizes))
     rows = data.x.reshape(len(data), -1).astype(np.float64)
     solution, *_ = np.linalg.lstsq(rows * scale[:, None], data.y * scale, rcond=None)
     return np.asarray(solution, dtype=np.float64).reshape(data.x.shape[1:])
 
 
-def lowrank(
-    clients: int = 100, samples: int = 100, dim: int = 64, rank: int = 8, *, seed: int = 0
-) -> FederatedData:
+def lowrank(clients: int = 100, samples: int = 100, dim: int = 64, rank: int = 8, *, seed: int = 0) -> FederatedData:
     """The paper's low-rank matrix estimation: y_j = <X_G, D_j> + noise, with X_G = diag(I_rank, 0).
 
     The entries of D_j are N(0.1, 1), the noise has variance 0.1. x is float32 [n, dim, dim], and
@@ -158,9 +152,7 @@ def logistic(
     _at_least("dim", dim, 1)
     _at_least("classes", classes, 2)
     if not 0 <= heterogeneity <= 1:
-        raise ValueError(
-            f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)"
-        )
+        raise ValueError(f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)")
     shared = np.random.default_rng([seed, _SHARED]).standard_normal((dim, classes))
     spread = np.arange(1, dim + 1) ** -0.6
     train: list[tuple[NDArray[Any], NDArray[Any]]] = []

@@ -2,5 +2,6 @@
 
 from losac.history.history import DivergedError, History
 from losac.history.simulate import simulate
+from losac.history.sweep import Sweep, sweep
 
-__all__ = ["DivergedError", "History", "simulate"]
+__all__ = ["DivergedError", "History", "Sweep", "simulate", "sweep"]

@@ -63,7 +63,7 @@ class History:
         stay there for k evaluations in a row, and the first of these counts.
         """
         values = self.metric(metric)
-        there = values <= value if _falls(metric) else values >= value
+        there = values <= value if falls(metric) else values >= value
         for start in range(len(there) - sustained + 1):
             if there[start : start + sustained].all():
                 return int(self.rounds[start])
@@ -90,8 +90,7 @@ class History:
     def save(self, path: str | Path) -> Path:
         """Write everything but the state to one ``.npz`` file."""
         settings = {
-            k: v if isinstance(v, str | int | float | bool | None) else repr(v)
-            for k, v in self.settings.items()
+            k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in self.settings.items()
         }
         content = {name: getattr(self, name) for name in _SAVED} | {"format": FORMAT, "settings": settings}
         return treefile.save(path, content | {"metrics": dict(self.metrics)})
@@ -122,5 +121,6 @@ _SAVED = (
 )  # fmt: skip
 
 
-def _falls(metric: str) -> bool:
+def falls(metric: str) -> bool:
+    """Whether smaller values of a metric are better, by its name."""
     return any(word in metric for word in ("loss", "objective", "error", "distance"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,8 @@ import numpy as np
 from losac._devices import one_device_per_core
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
-from losac.simulation.engine import Engine, Measured, precision
+from losac.history.recorder import Recorder, header
+from losac.simulation.engine import Engine, precision
 from losac.simulation.layout import Layout
 from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Plan
@@ -77,7 +77,7 @@ def simulate(
     check_counts(rounds, eval_every)
     with precision(plan.dtype):
         engine = Engine(task, algorithm, plan, seed, state)
-        recorder = Recorder(engine)
+        recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round), engine.evaluate())
         sampler = make_sampler(sampling, task.data.num_clients, sampled)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
         stops = evaluation_rounds(int(engine.state.round), rounds, 1 if live else eval_every)
@@ -87,7 +87,7 @@ def simulate(
                 raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
             if progress is not None:
                 progress(recorder.history())
-        return recorder.history(final=True, keep_state=keep_state)
+        return recorder.history(*engine.model(), _host_copy(engine.state) if keep_state else None)
 
 
 def make_plan(
@@ -98,9 +98,7 @@ def make_plan(
         raise ValueError(f"dtype={dtype!r} must be 'float32' or 'float64'")
     steps = None if local_steps is None else np.asarray(local_steps)
     n = task.data.num_clients
-    if steps is not None and (
-        steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1
-    ):
+    if steps is not None and (steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1):
         raise ValueError(f"local_steps must hold one whole number of at least 1 for each of the {n} clients")
     return Plan(sampled, np.dtype(str(dtype)), layout, steps, loss_every or 1)
 
@@ -116,76 +114,6 @@ def evaluation_rounds(start: int, rounds: int, every: int) -> list[int]:
     """Return the rounds to evaluate at: the multiples of ``every`` after the start, and the last."""
     end = start + rounds
     return [r for r in range(start + 1, end) if r % every == 0] + [end]
-
-
-class Recorder:
-    """Collects what an engine measures and makes histories of it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.began = time.perf_counter()
-        self.rounds = [np.array([int(engine.state.round)])]
-        self.metrics = [{k: v[None] for k, v in engine.evaluate().items()}]
-        self.totals = [np.zeros((1, 3))]  # bytes up, bytes down, gradients
-        self.seconds = [np.array([time.perf_counter() - self.began])]
-        self.diverged: int | None = None
-
-    def add(self, measured: Measured) -> None:
-        """Take in one call of the program; what lies beyond a divergence is left out."""
-        rounds, metrics, keep = measured.rounds, measured.metrics, len(measured.rounds)
-        if measured.broken >= 0:
-            self.diverged = measured.broken
-            keep = int(np.searchsorted(rounds, measured.broken))
-        bad = np.any([np.isinf(v) | (np.isnan(v) & (k != "loss")) for k, v in metrics.items()], axis=0)
-        if bad[:keep].any():
-            keep = int(np.argmax(bad))
-            self.diverged = int(rounds[keep])
-        spent = np.array([self._spent(ids) for ids in measured.visits])[:keep]
-        self.rounds.append(rounds[:keep])
-        self.metrics.append({k: v[:keep] for k, v in metrics.items()})
-        self.totals.append(self.totals[-1][-1:] + np.cumsum(spent, axis=0) if keep else np.zeros((0, 3)))
-        self.seconds.append(np.full(keep, time.perf_counter() - self.began))
-
-    def _spent(self, ids: np.ndarray) -> np.ndarray:
-        """Return the bytes up and down and the gradients that some visits of clients cost."""
-        sizes = np.asarray(self.engine.task.data.sizes)
-        everyone = len(sizes)
-        total = np.zeros(3)
-        rounds = len(ids) / self.engine.plan.sampled
-        for index, (phase, cost) in enumerate(zip(self.engine.algorithm.phases(), self.engine.costs)):
-            who = np.tile(np.arange(everyone), round(rounds)) if phase.clients == "all" else ids
-            steps = np.asarray(self.engine.problem.resident.steps[index])[who]
-            draw = phase.draw
-            rows = (
-                sizes[who] / draw.blocks
-                if draw.batch_size is None
-                else np.minimum(draw.batch_size, sizes[who])
-            )
-            gradients = (cost.gradients_per_step * steps * rows + cost.full_gradients * sizes[who]).sum()
-            total += (cost.up * len(who), cost.down * len(who), gradients)
-        return total
-
-    def history(self, *, final: bool = False, keep_state: bool = False) -> History:
-        """Return the history so far; the model belongs to the final one only."""
-        engine = self.engine
-        totals = np.concatenate(self.totals)
-        params, model_state = engine.model() if final else (None, None)
-        return History(
-            algorithm=engine.algorithm.label,
-            settings=engine.algorithm.settings(),
-            task=engine.task.name,
-            seed=engine.seed,
-            rounds=np.concatenate(self.rounds),
-            metrics={k: np.concatenate([m[k] for m in self.metrics]) for k in self.metrics[0]},
-            bytes_up=totals[:, 0].astype(np.int64),
-            bytes_down=totals[:, 1].astype(np.int64),
-            gradients=totals[:, 2],
-            seconds=np.concatenate(self.seconds),
-            params=params,
-            model_state=model_state,
-            diverged=self.diverged,
-            state=_host_copy(engine.state) if keep_state else None,
-        )
 
 
 def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:

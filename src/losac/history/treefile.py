@@ -27,9 +27,7 @@ def pack(tree: Tree, arrays: dict[str, np.ndarray]) -> Any:
     name = f"a{len(arrays)}"
     arrays[name] = np.asarray(tree)
     if arrays[name].dtype == object:
-        raise TypeError(
-            f"a {type(tree).__name__} cannot be saved; save the params yourself, or give plain containers"
-        )
+        raise TypeError(f"a {type(tree).__name__} cannot be saved; save the params yourself, or give plain containers")
     return {"array": name}
 
 

@@ -65,9 +65,11 @@ class Visit(NamedTuple):
 
     algorithm: Algorithm
     phase: Phase
-    index: int
+    place: int
     client: Array
+    slot: Array
     key: Array
+    common: Array
     steps: Any = None
 
 
@@ -92,7 +94,7 @@ def work(
     here, stage, upload, row, view = train(shape, resident, regularizer, visit, message, row, view, Tally())
     sent = upload.content
     if visit.phase is visit.algorithm:
-        if visit.algorithm.uploads:
+        if visit.algorithm.transforms():
             sent, row, view = _transform(visit, here, stage, sent, row, view)
         sent, kept = visit.algorithm.receive(row.server, sent)
         row = row._replace(server=kept)
@@ -110,13 +112,11 @@ def train(
     tally: Tally,
 ) -> tuple[Local, Stage, Message, Row, View | None]:
     """Begin, take the local steps and end; return the upload as the algorithm makes it, and the client's new state."""
-    phase, form = visit.phase, shape.phases[visit.index]
+    phase, form = visit.phase, shape.phases[visit.place]
     steps = visit.steps
     if steps is None:
-        steps = resident.steps[visit.index, visit.client] if form.steps is None else form.steps
-    stage = drawing.prepare(
-        phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows
-    )
+        steps = resident.steps[visit.place, visit.client] if form.steps is None else form.steps
+    stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
     gradient = _gradient(shape, resident, visit)
 
     def full(params: Tree) -> Tree:
@@ -124,7 +124,9 @@ def train(
         whole = drawing.whole(shape.full, resident.rows, visit.client)
         return gradient(params, whole, shape.full, 1, visit.key, message.model_state)[0]
 
-    here = Local(shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, steps, full)
+    here = Local(
+        shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, steps, full, visit.slot, visit.common
+    )
     local, state = phase.begin(here, message.content, row.state)
 
     def step(t: Any, carry: Any) -> Any:
@@ -154,12 +156,10 @@ def train(
     return here, stage, sent, row._replace(state=state), view
 
 
-def encode(
-    algorithm: Algorithm, key: Array, states: Tree, upload: Tree
-) -> tuple[Tree, Tree, tuple[Tree, ...]]:
+def encode(algorithm: Algorithm, key: Array, states: Tree, upload: Tree) -> tuple[Tree, Tree, tuple[Tree, ...]]:
     """Pass an upload through the transforms; return the last payload, what it decodes to, and the states."""
     payload, kept = upload, []
-    for place, (transform, state) in enumerate(zip(algorithm.uploads, states)):
+    for place, (transform, state) in enumerate(zip(algorithm.transforms(), states)):
         payload, state = transform.encode(jax.random.fold_in(key, place), state, upload)
         upload = transform.decode(payload)
         kept.append(state)
@@ -188,9 +188,7 @@ def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
 
-    def gradient(
-        params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree
-    ) -> tuple[Tree, Tree]:
+    def gradient(params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree) -> tuple[Tree, Tree]:
         def value(p: Tree) -> tuple[Array, Tree]:
             total, after = shape.objective.total(p, batch, cut, key, model_state)
             return total * (weight * factor).astype(total.dtype), after

@@ -46,9 +46,7 @@ def cut(draw: Draw, sizes: np.ndarray) -> Cut:
         found = np.unique(np.concatenate([sizes // draw.blocks, -(-sizes // draw.blocks)]))
     else:
         rest = sizes % draw.batch_size
-        found = np.unique(
-            np.concatenate([rest[rest > 0], sizes[sizes >= draw.batch_size] * 0 + draw.batch_size])
-        )
+        found = np.unique(np.concatenate([rest[rest > 0], sizes[sizes >= draw.batch_size] * 0 + draw.batch_size]))
     return Cut(int(found.max()), tuple(int(s) for s in found))
 
 
@@ -60,9 +58,7 @@ def step_counts(draw: Draw, sizes: np.ndarray) -> np.ndarray:
     return draw.epochs * -(-sizes // draw.batch_size)
 
 
-def prepare(
-    draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passes: int, most_rows: int
-) -> Stage:
+def prepare(draw: Draw, shape: Cut, rows: Rows, client: Array, key: Array, passes: int, most_rows: int) -> Stage:
     """Return the stage of one client for one round.
 
     ``passes`` bounds the passes over the data and ``most_rows`` the clients' sizes; both are static.
@@ -76,9 +72,7 @@ def prepare(
 def whole(shape: Cut, rows: Rows, client: Array) -> Batch:
     """Return all rows of a client as one batch."""
     offset = rows.offset[client]
-    return _real_rows(
-        shape, lambda a: jax.lax.dynamic_slice_in_dim(a, offset, shape.rows), rows, rows.size[client]
-    )
+    return _real_rows(shape, lambda a: jax.lax.dynamic_slice_in_dim(a, offset, shape.rows), rows, rows.size[client])
 
 
 def block_of(key: Array, step: Any, blocks: int) -> Any:

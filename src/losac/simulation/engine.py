@@ -30,9 +30,7 @@ class Measured(NamedTuple):
 
     rounds: np.ndarray
     metrics: dict[str, np.ndarray]
-    visits: list[
-        np.ndarray
-    ]  # for each evaluation, the ids of all clients that took part since the one before
+    visits: list[np.ndarray]  # for each evaluation, the ids of all clients that took part since the one before
     broken: int
 
 
@@ -42,9 +40,7 @@ class Engine:
     Used under :func:`precision` of its dtype.
     """
 
-    def __init__(
-        self, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int, state: Any = None
-    ) -> None:
+    def __init__(self, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int, state: Any = None) -> None:
         setup.check(task, algorithm, plan.sampled)
         self.task, self.algorithm, self.plan, self.seed = task, algorithm, plan, seed
         self.shape: Shape = setup.shapes(task, algorithm, plan)
@@ -63,9 +59,7 @@ class Engine:
         x = self.algorithm.at(self.state.round).model(self.state.server)
         return map_trees(np.asarray, x), map_trees(np.asarray, self.state.model_state)
 
-    def run(
-        self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]
-    ) -> Iterator[Measured]:
+    def run(self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]) -> Iterator[Measured]:
         """Run to each of the rounds in ``stops`` and evaluate there.
 
         With ``live`` the sampler is asked anew before every round, since it looks at the history.
@@ -76,7 +70,7 @@ class Engine:
         done, take, first = 0, 1, start
         while done < len(stops):
             part = lengths[done : done + take]
-            schedule = _blank(most, longest, sampled)
+            schedule = blank_schedule(most, longest, sampled)
             visits = []
             for e, length in enumerate(part):
                 ids, active = draw_clients(
@@ -95,9 +89,7 @@ class Engine:
             )
             metrics = {k: np.asarray(v)[: len(part)] for k, v in record.items()}
             seconds = time.perf_counter() - began
-            yield Measured(
-                np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken)
-            )
+            yield Measured(np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken))
             done += len(part)
             if not live:  # the first call compiles, so that its time says too little: grow step by step
                 take = int(np.clip(CALL_SECONDS / seconds * len(part), 1, min(most, 4 * take)))
@@ -133,6 +125,7 @@ def _is_key(a: Any) -> bool:
     return jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
 
 
-def _blank(evaluations: int, rounds: int, sampled: int) -> Schedule:
+def blank_schedule(evaluations: int, rounds: int, sampled: int) -> Schedule:
+    """Return a schedule of this size with nobody in it."""
     shape = (evaluations, rounds, sampled)
     return Schedule(np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(evaluations, np.int32))

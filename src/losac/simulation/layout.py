@@ -28,8 +28,16 @@ from losac.simulation.store import (
 )
 from losac.trees import Tree, add, map_trees
 
-Work = Callable[[Array, Tree, View | None], tuple[Tree, Tree, View | None]]
-"""(client, its row, its view of the table) → (what it contributes to the sum, row, view)."""
+
+class Who(NamedTuple):
+    """A client and its place among those of the round."""
+
+    client: Array
+    slot: Array
+
+
+Work = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
+"""(who, its row, its view of the table) → (what it contributes to the sum, row, view)."""
 
 
 class Layout(NamedTuple):
@@ -39,14 +47,18 @@ class Layout(NamedTuple):
     devices: int = 1
 
 
-def default_layout(sampled: int, table: bool) -> Layout:
+SMALL = 2**14
+"""Models with at most so many parameters are bound by overhead on a CPU, and are vectorised there too."""
+
+
+def default_layout(sampled: int, table: bool, parameters: int) -> Layout:
     """Return the layout for this machine.
 
     A table is updated in place on one device: gathering it over several would move more than it saves.
     """
-    if jax.default_backend() == "cpu":
-        return Layout(1, 1 if table else min(jax.local_device_count(), sampled))
-    return Layout(sampled, 1)
+    if jax.default_backend() != "cpu" or parameters <= SMALL:
+        return Layout(sampled, 1)
+    return Layout(1, 1 if table else min(jax.local_device_count(), sampled))
 
 
 def over_clients(
@@ -60,47 +72,49 @@ def over_clients(
     width = max(1, min(layout.width, ids.shape[0] // layout.devices))
     ids, active, weight = _padded(width * layout.devices, ids, active, weight)
     rows = read_rows(store.rows, ids)
+    who = Who(ids, jnp.arange(ids.shape[0], dtype=ids.dtype))
     if layout.devices == 1 and width == 1:
-        total, rows, table = _one_at_a_time(work, ids, active, weight, rows, store.table, plan)
+        total, rows, table = _one_at_a_time(work, who, active, weight, rows, store.table, plan)
     else:
         views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
         spread = _over_devices if layout.devices > 1 else _in_groups
-        total, rows, views = spread(layout, width, work, ids, weight, rows, views)
+        total, rows, views = spread(layout, width, work, who, weight, rows, views)
         table = write_views(store.table, plan, ids, active, views)
     return total, Store(write_rows(store.rows, ids, active, rows), table)
 
 
 def _one_at_a_time(
-    work: Work, ids: Array, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
+    work: Work, who: Who, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
 ) -> tuple[Tree, Tree, Tree]:
-    def visit(carry: tuple[Tree, Tree], who: Any) -> tuple[tuple[Tree, Tree], Tree]:
+    def visit(carry: tuple[Tree, Tree], each: Any) -> tuple[tuple[Tree, Tree], Tree]:
         total, table = carry
-        i, on, w, row = who
-        sent, row, view = work(i, row, read_view(table, plan, i))
-        return (_add_scaled(total, w, sent), write_view(table, plan, i, on, view)), row
+        who, on, w, row = each
+        sent, row, view = work(who, row, read_view(table, plan, who.client))
+        return (_add_scaled(total, w, sent), write_view(table, plan, who.client, on, view)), row
 
-    blank = _blank(work, ids[0], map_trees(lambda a: a[0], rows), read_view(table, plan, ids[0]))
-    (total, table), rows = jax.lax.scan(visit, (blank, table), (ids, active, weight, rows))
+    first = map_trees(lambda a: a[0], (who, rows))
+    blank = _blank(work, *first, read_view(table, plan, who.client[0]))
+    (total, table), rows = jax.lax.scan(visit, (blank, table), (who, active, weight, rows))
     return total, rows, table
 
 
 def _in_groups(
-    layout: Layout, width: int, work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
+    layout: Layout, width: int, work: Work, who: Who, weight: Array, rows: Tree, views: View | None
 ) -> tuple[Tree, Tree, View | None]:
     """Vectorise over ``width`` clients at a time; the leading axis is a multiple of it."""
-    if ids.shape[0] == width > 1:
-        return _group(work, ids, weight, rows, views)
+    if weight.shape[0] == width > 1:
+        return _group(work, who, weight, rows, views)
 
-    def visit(total: Tree, who: Any) -> tuple[Tree, tuple[Tree, View | None]]:
+    def visit(total: Tree, each: Any) -> tuple[Tree, tuple[Tree, View | None]]:
         if width == 1:
-            i, w, row, view = who
-            sent, row, view = work(i, row, view)
+            who, w, row, view = each
+            sent, row, view = work(who, row, view)
             return _add_scaled(total, w, sent), (row, view)
-        sent, row, view = _group(work, *who)
+        sent, row, view = _group(work, *each)
         return add(total, sent), (row, view)
 
-    blank = _blank(work, ids[0], *map_trees(lambda a: a[0], (rows, views)))
-    everyone = (ids, weight, rows, views)
+    blank = _blank(work, *map_trees(lambda a: a[0], (who, rows, views)))
+    everyone = (who, weight, rows, views)
     if width > 1:
         everyone = map_trees(lambda a: a.reshape(-1, width, *a.shape[1:]), everyone)
     total, kept = jax.lax.scan(visit, blank, everyone)
@@ -110,14 +124,14 @@ def _in_groups(
 
 
 def _over_devices(
-    layout: Layout, width: int, work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
+    layout: Layout, width: int, work: Work, who: Who, weight: Array, rows: Tree, views: View | None
 ) -> tuple[Tree, Tree, View | None]:
     def on_device(*share: Any) -> tuple[Tree, Tree, View | None]:
         total, rows, views = _in_groups(layout, width, work, *share)
         return jax.lax.psum(total, "clients"), rows, views
 
     each, same = PartitionSpec("clients"), PartitionSpec()
-    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(ids, weight, rows, views)  # type: ignore[no-any-return]
+    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(who, weight, rows, views)  # type: ignore[no-any-return]
 
 
 def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree) -> Array:
@@ -129,9 +143,7 @@ def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree)
     def every(chunks: Tree, first: Any, stride: int) -> Array:
         def add(k: Any, total: Array) -> Array:
             at = first + stride * k
-            return total + function(
-                map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks)
-            )
+            return total + function(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks))
 
         return jax.lax.fori_loop(0, number // stride, add, blank)
 
@@ -148,6 +160,11 @@ def _mesh(layout: Layout) -> Mesh:
     return Mesh(np.array(jax.local_devices()[: layout.devices]), ("clients",))
 
 
+def member_mesh(layout: Layout) -> Mesh:
+    """Return the devices of a layout as a mesh whose axis is the members of a sweep."""
+    return Mesh(np.array(jax.local_devices()[: layout.devices]), ("members",))
+
+
 def place(tree: Tree, layout: Layout) -> Tree:
     """Put arrays on the layout's devices, a copy on each."""
     if layout.devices == 1:
@@ -155,10 +172,8 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
-def _group(
-    work: Work, ids: Array, weight: Array, rows: Tree, views: View | None
-) -> tuple[Tree, Tree, View | None]:
-    sent, rows, views = jax.vmap(work)(ids, rows, views)
+def _group(work: Work, who: Who, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
+    sent, rows, views = jax.vmap(work)(who, rows, views)
     return map_trees(lambda u: jnp.tensordot(weight.astype(u.dtype), u, 1), sent), rows, views
 
 
@@ -166,9 +181,9 @@ def _add_scaled(total: Tree, weight: Array, sent: Tree) -> Tree:
     return map_trees(lambda a, u: a + weight.astype(u.dtype) * u, total, sent)
 
 
-def _blank(work: Work, client: Array, row: Tree, view: View | None) -> Tree:
+def _blank(work: Work, who: Who, row: Tree, view: View | None) -> Tree:
     """Return zeros of the structure of a contribution."""
-    sent = jax.eval_shape(lambda *given: work(*given)[0], client, row, view)
+    sent = jax.eval_shape(lambda *given: work(*given)[0], who, row, view)
     return map_trees(lambda s: jnp.zeros(s.shape, s.dtype), sent)
 
 

@@ -27,7 +27,7 @@ from losac.simulation.client import (
     work,
 )
 from losac.simulation.drawing import Rows
-from losac.simulation.layout import Layout, over_clients, over_chunks
+from losac.simulation.layout import Layout, Who, over_chunks, over_clients
 from losac.simulation.objective import weighted_sum
 from losac.simulation.store import Store, View, plan_blocks
 from losac.trees import Tree, map_trees, nbytes
@@ -99,7 +99,7 @@ def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tre
         store=Store(row, algorithm.init_entry(params) if algorithm.table else ()),
         broken=-jnp.ones((), jnp.int32),
     )
-    if algorithm.uploads:
+    if algorithm.transforms():
         row = row._replace(transforms=_transform_states(shape, problem, state))
     table = spread(state.store.table, n, algorithm.draw.blocks)
     return state._replace(store=Store(spread(row, n), table))
@@ -176,11 +176,25 @@ def one_round(shape: Shape, problem: Problem, state: State, ids: Array, active: 
             n = shape.client.clients
             who = (jnp.arange(n, dtype=ids.dtype), jnp.ones(n, bool))
         phase_key = jax.random.fold_in(key, index)
-        state = _one_phase(shape, problem, algorithm, phase, index, state, *who, phase_key, steps)
+
+        def take_place(
+            state: State, phase: Phase = phase, index: int = index, who: Any = who, key: Array = phase_key
+        ) -> State:
+            return _one_phase(shape, problem, algorithm, phase, index, state, *who, key, steps)
+
+        state = _perhaps(phase, jax.random.fold_in(phase_key, 2**31 - 2), take_place, state)
     leaves = jax.tree.leaves(algorithm.model(state.server))
     finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in leaves))
     broken = jnp.where((state.broken < 0) & ~finite, state.round + 1, state.broken)
     return state._replace(round=state.round + 1, broken=broken)
+
+
+def _perhaps(phase: Phase, key: Array, take_place: Callable[[State], State], state: State) -> State:
+    if phase.chance is None:
+        return take_place(state)
+    happens = jax.random.uniform(key, (), jnp.float32) < phase.chance
+    after: State = jax.lax.cond(happens, take_place, lambda state: state, state)
+    return after
 
 
 def _one_phase(
@@ -198,8 +212,10 @@ def _one_phase(
     message = Message(phase.broadcast(state.server), state.model_state)
     resident, regularizer = problem.resident, problem.regularizer
 
-    def one(client: Array, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
-        visit = Visit(algorithm, phase, index, client, jax.random.fold_in(key, client), steps)
+    common = jax.random.fold_in(key, shape.client.clients)
+
+    def one(who: Who, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
+        visit = Visit(algorithm, phase, index, who.client, who.slot, jax.random.fold_in(key, who.client), common, steps)
         return work(shape.client, resident, regularizer, visit, message, row, view)
 
     weight = active.astype(resident.weight.dtype)
@@ -249,11 +265,9 @@ def _exchange(
     row, table = map_trees(lambda a: a[0], state.store)
     view = View(table, None) if phase.table else None
     steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
-    visit = Visit(algorithm, phase, index, client, key, steps)
-    _, _, upload, row, _ = train(
-        shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally
-    )
-    if phase is algorithm and algorithm.uploads and row.transforms:
+    visit = Visit(algorithm, phase, index, client, client, key, key, steps)
+    _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
+    if phase is algorithm and algorithm.transforms() and row.transforms:
         return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
     return message, upload
 
@@ -267,7 +281,7 @@ def _transform_states(shape: Shape, problem: Problem, state: State) -> Tree:
     shapes = jax.eval_shape(lambda s: _exchange(shape, problem, algorithm, last, s, Tally())[1].content, lead)
     upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     states = []
-    for transform in algorithm.uploads:
+    for transform in algorithm.transforms():
         states.append(transform.init(upload))
         upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
     return tuple(states)

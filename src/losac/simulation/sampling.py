@@ -73,11 +73,7 @@ class Available:
     def __call__(self, round_index: int, rng: np.random.Generator, history: Any = None) -> np.ndarray:
         """Draw the clients of a round."""
         there = np.flatnonzero(self.trace[round_index % len(self.trace)])
-        return (
-            there
-            if len(there) <= self.sampled
-            else np.asarray(rng.choice(there, self.sampled, replace=False))
-        )
+        return there if len(there) <= self.sampled else np.asarray(rng.choice(there, self.sampled, replace=False))
 
 
 def make_sampler(sampling: Any, clients: int, sampled: int) -> Sampler:
@@ -87,16 +83,12 @@ def make_sampler(sampling: Any, clients: int, sampled: int) -> Sampler:
     if isinstance(sampling, str) and sampling == "all":
         return Uniform(clients, clients)
     if isinstance(sampling, str):
-        raise ValueError(
-            f"sampling={sampling!r} must be 'uniform', 'all', lists of client ids, a trace, or a function"
-        )
+        raise ValueError(f"sampling={sampling!r} must be 'uniform', 'all', lists of client ids, a trace, or a function")
     if callable(sampling):
         return sampling  # type: ignore[no-any-return]
     if isinstance(sampling, np.ndarray) and sampling.dtype == bool:
         if sampling.ndim != 2 or sampling.shape[1] != clients:
-            raise ValueError(
-                f"an availability trace needs the shape [rounds, {clients}], not {sampling.shape}"
-            )
+            raise ValueError(f"an availability trace needs the shape [rounds, {clients}], not {sampling.shape}")
         return Available(sampling, sampled)
     return Fixed([np.atleast_1d(np.asarray(ids)) for ids in sampling])
 

@@ -68,7 +68,7 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
         Cut(int(sizes.max()), tuple(int(s) for s in np.unique(sizes))),
         tuple(phases),
     )
-    layout = plan.layout or default_layout(plan.sampled, algorithm.table)
+    layout = plan.layout or default_layout(plan.sampled, algorithm.table, parameter_count(task))
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
 
 
@@ -92,8 +92,8 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
         np.stack([_steps(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
     )
     arrays = Problem(
-        _cast_numbers(algorithm, dtype),
-        _cast_numbers(task.regularizer, dtype),
+        cast_numbers(algorithm, dtype),
+        cast_numbers(task.regularizer, dtype),
         resident,
         train_weights.reshape(-1, chunk).astype(dtype),
         _test_chunks(task, shape, dtype),
@@ -102,14 +102,17 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
     return place(arrays, shape.layout)
 
 
+def start(task: Task, seed: int, dtype: Any) -> tuple[Tree, Tree, Any]:
+    """Return x⁰, the model's first state and the random key of a seed."""
+    params = map_trees(lambda a: _cast(a, dtype), start_params(task, seed))
+    model_state = () if task.state is None else map_trees(lambda a: _cast(a, dtype), task.state)
+    return params, model_state, jax.random.key(seed)
+
+
 def first_state(task: Task, shape: Shape, problem: Problem, seed: int, dtype: Any) -> State:
     """Return the state before the first round."""
-    key = place(jax.random.key(seed), shape.layout)
-    start = place(
-        map_trees(lambda a: np.asarray(_cast(np.asarray(a), dtype)), start_params(task, seed)), shape.layout
-    )
-    model_state = place(map_trees(lambda a: _cast(np.asarray(a), dtype), task.state), shape.layout)
-    return _initial(shape, problem, start, () if model_state is None else model_state, key)
+    state: State = _initial(shape, problem, *place(start(task, seed, dtype), shape.layout))
+    return state
 
 
 def start_params(task: Task, seed: int) -> Tree:
@@ -125,6 +128,12 @@ def start_params(task: Task, seed: int) -> Tree:
                 "parameters must be floating-point numbers"
             )
     return map_trees(np.asarray, params)
+
+
+def parameter_count(task: Task) -> int:
+    """Return d, the number of parameters."""
+    shapes = jax.eval_shape(lambda: task.init_params(jax.random.key(0)))
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
 
 
 def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: State) -> None:
@@ -164,7 +173,8 @@ def _cast(a: Any, dtype: Any) -> np.ndarray:
     return a.astype(np.int32) if np.issubdtype(a.dtype, np.integer) and a.dtype.itemsize == 8 else a
 
 
-def _cast_numbers(settings: Any, dtype: Any) -> Any:
+def cast_numbers(settings: Any, dtype: Any) -> Any:
+    """Return settings whose numbers have the run's dtype."""
     return map_trees(lambda v: np.asarray(v, dtype), settings)
 
 

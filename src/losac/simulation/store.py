@@ -44,9 +44,7 @@ class View(NamedTuple):
     def replace(self, step: Any, block: Any, y: Tree) -> View:
         """Return the view with the y_j of a step replaced."""
         at = self._at(step, block)
-        put = map_trees(
-            lambda a, v: jax.lax.dynamic_update_index_in_dim(a, v.astype(a.dtype), at, 0), self.entries, y
-        )
+        put = map_trees(lambda a, v: jax.lax.dynamic_update_index_in_dim(a, v.astype(a.dtype), at, 0), self.entries, y)
         return self._replace(entries=put)
 
 
@@ -108,9 +106,7 @@ def write_views(table: Tree, plan: Plan, clients: Array, active: Array, views: V
     assert plan is not None
     drawn = jax.vmap(plan)(clients)
     kept = jax.vmap(lambda entries, slots: map_trees(lambda a: a[slots], entries))(views.entries, views.slots)
-    return map_trees(
-        lambda a, v: a.at[_places(a, clients, active)[:, None], drawn].set(v, mode="drop"), table, kept
-    )
+    return map_trees(lambda a, v: a.at[_places(a, clients, active)[:, None], drawn].set(v, mode="drop"), table, kept)
 
 
 def _places(a: Array, clients: Array, active: Array) -> Array:

@@ -1,0 +1,24 @@
+"""What runs look like side by side: figures, tables, and a page that stands alone.
+
+Matplotlib, pandas and plotly are imported when a function that needs them is called.
+"""
+
+from losac.report.groups import Group, group_histories
+from losac.report.notes import fairness_notes
+from losac.report.page import write_page
+from losac.report.plots import plot_comparison, plot_histories
+from losac.report.tables import Row, comparison_frame, comparison_rows, comparison_table, write_csv
+
+__all__ = [
+    "Group",
+    "Row",
+    "comparison_frame",
+    "comparison_rows",
+    "comparison_table",
+    "fairness_notes",
+    "group_histories",
+    "plot_comparison",
+    "plot_histories",
+    "write_csv",
+    "write_page",
+]

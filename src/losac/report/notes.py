@@ -1,0 +1,44 @@
+"""What a reader must know before trusting a comparison: are the step sizes equal, and is that fair?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from losac.history import History
+from losac.report.groups import group_histories, shown
+
+
+def step_sizes(histories: Sequence[History]) -> list[str]:
+    """Return the step sizes that occur, as texts, each once."""
+    return list(dict.fromkeys(shown(run.settings.get("step_size")) for run in histories))
+
+
+def fairness_notes(histories: Sequence[History]) -> list[str]:
+    """Return sentences that say at which step sizes was compared, and whom that favours."""
+    groups = group_histories(histories)
+    if len(groups) < 2:
+        return []
+    sizes = step_sizes(histories)
+    if len(sizes) > 1:
+        return [f"The step sizes differ: η = {', '.join(sizes)}. Each algorithm ran at its own."]
+    notes = [
+        f"All ran at the same step size η = {sizes[0]}. That is not a fair comparison: the algorithms turn the same "
+        "η into steps of different length, so tune each one's step size before calling a winner."
+    ]
+    blocks = [
+        run.settings.get("blocks")
+        for run in histories
+        if run.algorithm == "losac" and run.settings.get("scaling") == "paper"
+    ]
+    if blocks and (m := blocks[0]) and m > 1:
+        note = (
+            f"Equal η favours LoSAC in the paper's scaling: it moves M = {m} times as far along the global gradient as "
+            "SCAFFOLD does at the same η."
+        )
+        rival = [
+            g.label
+            for g in groups
+            if g.runs[0].algorithm == "scaffold" and shown(g.runs[0].settings.get("server_step")) == shown(m)
+        ]
+        notes.append(note + (f" “{rival[0]}” takes steps of that length too: it is the fair rival." if rival else ""))
+    return notes
