@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
     from losac.history import Sweep as Sweep
-    from losac.history import simulate as simulate
-    from losac.history import sweep as sweep
+    from losac.history.simulate import simulate as simulate
+    from losac.history.sweep import sweep as sweep
     from losac.task import Task as Task
     from losac.task import classification as classification
     from losac.task import regression as regression

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
+import jax.experimental
 
 __all__ = ["enable_x64", "shard_map"]
 
@@ -14,9 +15,7 @@ def enable_x64(on: bool) -> AbstractContextManager[Any]:
     """Return the context in which new arrays may have 64 bits."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(on)
-    from jax.experimental import enable_x64 as old
-
-    return old(on)  # type: ignore[no-any-return]
+    return getattr(jax.experimental, "enable_x64")(on)  # noqa: B009
 
 
 def shard_map(function: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:

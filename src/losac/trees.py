@@ -6,7 +6,11 @@ from typing import Any
 
 import jax
 
-Tree = Any  # a pytree of arrays
+Tree = Any
+"""A pytree of arrays."""
+
+Array = Any
+"""A JAX array, or a NumPy one on its way to the device."""
 
 map_trees = jax.tree.map
 

@@ -8,6 +8,23 @@ from losac.algorithms.losac import Losac as losac
 from losac.algorithms.scaffold import Scaffold as scaffold
 from losac.algorithms.transform import Transform
 
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Federation",
+    "Local",
+    "LocalMethod",
+    "Phase",
+    "Received",
+    "Transform",
+    "dsgd",
+    "fedavg",
+    "fedsaga",
+    "losac",
+    "names",
+    "scaffold",
+]
+
 ALGORITHMS: dict[str, type[Algorithm]] = {a.__name__.lower(): a for a in (dsgd, fedavg, fedsaga, losac, scaffold)}
 """The public list."""
 

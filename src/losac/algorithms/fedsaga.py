@@ -23,7 +23,7 @@ class Walk(NamedTuple):
 class Fedsaga(LocalMethod):
     r"""FedSaga, equation (fedsaga), in units of the unbiased block gradients g_ij.
 
-    .. math:: w \leftarrow w - \eta\Big(g_{ij}(w) - y_{ij} + \frac1M\sum_k y_{ik}\Big), \quad y_{ij} \leftarrow g_{ij}(w^-)
+    .. math:: w \leftarrow w - \eta\Big(g_{ij}(w) - y_{ij} + \frac1M\sum_k y_{ik}\Big), \; y_{ij} \leftarrow g_{ij}(w^-)
 
     It reduces the variance of the *local* gradient, and so keeps FedAvg's bias.
 

@@ -133,6 +133,6 @@ class Losac(LocalMethod):
             due = kappa * np.asarray(y, float).sum((0, 1))
             if not np.allclose(phi, due, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(due).max()):
                 raise ValueError(
-                    "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, 1/(NM) in the exact one), "
+                    "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, else 1/(NM)), "
                     "so the method would converge to a wrong point; start at zero, or set φ to that sum"
                 )

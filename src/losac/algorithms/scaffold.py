@@ -27,7 +27,7 @@ class Scaffold(LocalMethod):
 
     .. math::
        w &\leftarrow \mathrm{prox}_{\eta\Psi}\big(w - \eta(g_i(w) - c_i + c)\big), \\
-       c_i^+ &= \nabla f_i(x) \;\text{(option 1)} \quad\text{or}\quad c_i - c + \frac{x - w}{K\eta} \;\text{(option 2)}, \\
+       c_i^+ &= \nabla f_i(x) \;\text{(option 1) or }\; c_i - c + \frac{x - w}{K\eta} \;\text{(option 2)}, \\
        x &\leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x), \qquad
        c \leftarrow c + \frac1N\sum_{i\in\mathcal S}(c_i^+ - c_i).
 

@@ -11,7 +11,7 @@ from losac._devices import one_device_per_core
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
-from losac.simulation.engine import Engine, precision
+from losac.simulation.engine import Engine, is_key, precision
 from losac.simulation.layout import Layout
 from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Plan
@@ -123,14 +123,9 @@ def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
     advice = "smaller steps" if callable(step) else f"step_size={float(step) / 4:.2g}"
     return (
         f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
-        f"finite; try {advice}, or compare several with losac.sweep. What was measured until then is in the error's .history"
+        f"finite; try {advice}, or several with losac.sweep. What was measured until then is in the error's .history"
     )
 
 
 def _host_copy(state: Any) -> Any:
-    import jax
-
-    def copy(a: Any) -> Any:
-        return a if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else np.array(a)
-
-    return map_trees(copy, state)
+    return map_trees(lambda a: a if is_key(a) else np.array(a), state)

@@ -51,8 +51,9 @@ class Sweep:
         scores = self.scores(metric)
         if not scores:
             raise ValueError("every member of the sweep diverged: widen the grid towards smaller steps")
-        choose = min if falls(metric) else max
-        return dict(zip(self.grid, choose(scores, key=lambda point: scores[point])))
+        sign = 1 if falls(metric) else -1
+        best: tuple[Any, ...] = min(scores.items(), key=lambda item: sign * item[1])[0]
+        return dict(zip(self.grid, best))
 
     def scores(self, metric: str) -> dict[tuple[Any, ...], float]:
         """Return the mean final metric of every grid point none of whose seeds diverged."""
@@ -114,11 +115,11 @@ def sweep(
     check_counts(rounds, eval_every)
     sampled = task.data.num_clients if clients_per_round is None else clients_per_round
     plan = make_plan(task, sampled, dtype, None, None, loss_every)
-    grid = {name: tuple(values) for name, values in grid.items()}
+    axes = {name: tuple(values) for name, values in grid.items()}
     seeds = tuple(int(s) for s in seeds)
-    if not seeds or not all(grid.values()):
+    if not seeds or not all(axes.values()):
         raise ValueError("a sweep needs at least one seed, and at least one value for each setting of its grid")
-    points = [algorithm.replace(**dict(zip(grid, values))) for values in itertools.product(*grid.values())]
+    points = [algorithm.replace(**dict(zip(axes, values))) for values in itertools.product(*axes.values())]
     jobs = [(point, seed) for point in points for seed in seeds]
     sampler = make_sampler(sampling, task.data.num_clients, sampled)
     stops = evaluation_rounds(0, rounds, eval_every)
@@ -131,7 +132,7 @@ def sweep(
                 found |= zip(part, _together(task, [jobs[j] for j in part], plan, sampler, stops))
                 if progress is not None:
                     progress(len(found), len(jobs))
-    return Sweep(tuple(found[j] for j in range(len(jobs))), grid, seeds)
+    return Sweep(tuple(found[j] for j in range(len(jobs))), axes, seeds)
 
 
 def _alike(jobs: list[tuple[Algorithm, int]]) -> list[list[int]]:

@@ -1,85 +1,66 @@
-"""The comparison as plotly figures, for a page that is read on a screen."""
+"""Plotly figures as plain dictionaries, drawn by the plotly.js that a page carries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from losac.report import style
-from losac.report.groups import Group
+import numpy as np
 
-_FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 13}
+from losac.report.groups import Axis, Group, is_loss, mean_curve
+from losac.report.style import name_of, style
+
+_GRID = "#e6e6e6"
 
 
-def interactive_figure(
-    groups: Sequence[Group], metric: str, axis: str = "rounds", target: float | None = None
-) -> Any:
-    """Return a plotly figure of a metric over an axis, with the same looks as :mod:`losac.report.plots`."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    share = style.is_share(metric, groups)
-    for index, member in enumerate(groups):
-        for trace in _traces(member, index, metric, axis, share):
-            figure.add_trace(trace)
+def chart(groups: Sequence[Group], metric: str, axis: Axis, target: float | None = None) -> dict[str, Any]:
+    """Return one chart: a line per group with its band; the traces of a group share a ``legendgroup``."""
+    traces = [trace for index, group in enumerate(groups) for trace in _traces(index, group, metric, axis)]
+    y_axis: dict[str, Any] = {"title": {"text": name_of(metric)}, "gridcolor": _GRID, "zeroline": False}
+    if is_loss(metric):
+        y_axis |= {"type": "log", "dtick": 1, "exponentformat": "power", "minor": {"ticks": "inside", "ticklen": 3}}
+    elif metric == "accuracy":
+        y_axis |= {"tickformat": ".0%"}
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": name_of(axis)}, "gridcolor": _GRID, "zeroline": False, "rangemode": "tozero"},
+        "yaxis": {**y_axis, "automargin": True},
+        "margin": {"l": 56, "r": 12, "t": 10, "b": 48},
+        "hovermode": "x unified" if axis == "rounds" else "closest",
+        "showlegend": False,
+        "paper_bgcolor": "white",
+        "plot_bgcolor": "white",
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#222"},
+    }
     if target is not None:
-        figure.add_hline(target, line={"color": "#777777", "width": 1, "dash": "dot"})
-    lines = {"gridcolor": "#E6E6E6", "zeroline": False, "linecolor": "#888888"}
-    figure.update_layout(
-        template="none", font=_FONT, hovermode="closest", margin={"l": 62, "r": 12, "t": 8, "b": 46}, height=360,
-        showlegend=False, paper_bgcolor="white", plot_bgcolor="white",
-        xaxis={"title": {"text": style.AXIS_WORDS[axis]}, **lines},
-        yaxis={"title": {"text": style.metric_words(metric)}, **lines},
-    )  # fmt: skip
-    if style.is_logarithmic(metric, groups):
-        figure.update_yaxes(type="log", dtick=_log_ticks(groups, metric), exponentformat="power", minorloglabels="none")
-    elif share:
-        figure.update_yaxes(tickformat=".0%")
-    return figure
+        line = {"color": "#666", "width": 1, "dash": "dot"}
+        layout["shapes"] = [
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": target, "y1": target, "line": line}
+        ]
+    return {"data": traces, "layout": layout}
 
 
-def _traces(member: Group, index: int, metric: str, axis: str, share: bool) -> list[Any]:
-    """Return a group's band, its curve, and a cross where it diverged."""
-    import plotly.graph_objects as go
-
-    look, curve = style.line(index), member.curve(metric, axis)
-    if not len(curve.x):
-        return []
-    shared = {"legendgroup": member.label, "name": member.label}
-    traces = []
-    if len(member.runs) > 1:
-        traces.append(
-            go.Scatter(
-                x=[*curve.x, *curve.x[::-1]], y=[*curve.high, *curve.low[::-1]], fill="toself",
-                fillcolor=_pale(look.colour), line={"width": 0}, mode="lines", hoverinfo="skip", **shared,
-            )
-        )  # fmt: skip
-    value = "%{y:.2%}" if share else "%{y:.4g}"
-    traces.append(
-        go.Scatter(
-            x=[*curve.x], y=[*curve.mean], mode="lines",
-            line={"color": look.colour, "width": 2.2, "dash": look.plotly_dash},
-            hovertemplate=f"{member.label}<br>{style.AXIS_WORDS[axis]} %{{x:,}}<br>{value}<extra></extra>", **shared,
-        )
-    )  # fmt: skip
-    if member.diverged is not None:
-        traces.append(
-            go.Scatter(
-                x=[curve.x[-1]], y=[curve.mean[-1]], mode="markers", cliponaxis=False,
-                marker={"symbol": "x", "size": 12, "color": look.colour},
-                hovertemplate=f"{member.label}: {member.end}<extra></extra>", **shared,
-            )
-        )  # fmt: skip
+def _traces(index: int, group: Group, metric: str, axis: Axis) -> list[dict[str, Any]]:
+    look, curve = style(index), mean_curve(group, metric, axis)
+    common: dict[str, Any] = {"type": "scatter", "legendgroup": str(index), "name": group.label}
+    line = {"color": look.colour, "dash": look.plotly_dash, "width": 2.2}
+    unit = ":.1%" if metric == "accuracy" else ":.4g"
+    hover = f"%{{y{unit}}}" if axis == "rounds" else f"{group.label}: %{{y{unit}}} at %{{x:,.4g}}<extra></extra>"
+    mean = {"x": _numbers(curve.x), "y": _numbers(curve.mean), "mode": "lines", "line": line, "hovertemplate": hover}
+    traces = [common | mean]
+    if len(group.runs) > 1:
+        outline = {
+            "x": _numbers(np.concatenate([curve.x, curve.x[::-1]])),
+            "y": _numbers(np.concatenate([curve.high, curve.low[::-1]])),
+        }
+        fill = {"fill": "toself", "fillcolor": look.colour, "opacity": 0.15, "mode": "none", "hoverinfo": "skip"}
+        traces.insert(0, common | outline | fill)
+    if group.fate and len(curve.x):
+        cross = {"mode": "markers", "marker": {"symbol": "x", "size": 11, "color": look.colour}, "text": [group.fate]}
+        end = {"x": _numbers(curve.x[-1:]), "y": _numbers(curve.mean[-1:]), "hovertemplate": "%{text}<extra></extra>"}
+        traces.append(common | end | cross)
     return traces
 
 
-def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.16)"
-
-
-def _log_ticks(groups: Sequence[Group], metric: str) -> str | int:
-    """Label every power of ten, and 2 and 5 between them where less than two decades are shown."""
-    curves = [member.curve(metric) for member in groups]
-    low, high = min(c.low.min() for c in curves), max(c.high.max() for c in curves)
-    return "D2" if high / low < 100 else 1
+def _numbers(values: np.ndarray) -> list[float]:
+    """Return six digits of each number: enough for a chart, and a smaller page."""
+    return [float(f"{value:.6g}") for value in values]

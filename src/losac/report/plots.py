@@ -86,7 +86,13 @@ def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None
             panel.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0)
         if group.fate and len(curve.x):
             panel.plot(
-                curve.x[-1:], curve.mean[-1:], color=look.colour, marker="x", markersize=9, markeredgewidth=2.4, label="_×"
+                curve.x[-1:],
+                curve.mean[-1:],
+                color=look.colour,
+                marker="x",
+                markersize=9,
+                markeredgewidth=2.4,
+                label="_×",
             )
     if is_loss(metric):
         panel.set_yscale("log")

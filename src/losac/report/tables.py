@@ -123,7 +123,7 @@ def _cells(row: Row) -> list[str]:
 
 def _record(row: Row, target: float | None) -> dict[str, Any]:
     record: dict[str, Any] = {"algorithm": row.label, "step_size": row.step_size, "seeds": len(row.seeds)}
-    for name, values in (row.final | row.costs).items() if isinstance(row.final, dict) else ():
+    for name, values in {**row.final, **row.costs}.items():
         record |= {name: _mean(values), f"{name}_std": _spread(values)}
     if row.to_target is not None:
         reached = tuple(float(r) for r in row.to_target if r is not None)

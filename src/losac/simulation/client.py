@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from jax import Array
 
 from losac.algorithms.contract import Algorithm, Local, Phase
 from losac.prox import Regularizer
@@ -14,7 +13,7 @@ from losac.simulation import drawing
 from losac.simulation.drawing import Rows, Stage
 from losac.simulation.objective import Batch, Cut, Objective
 from losac.simulation.store import View
-from losac.trees import Tree, sub
+from losac.trees import Array, Tree, sub
 
 
 class PhaseShape(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from losac.algorithms.contract import Draw
 from losac.simulation.objective import Batch, Cut
+from losac.trees import Array
 
 
 class Rows(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from losac._compat import enable_x64
@@ -96,7 +97,7 @@ class Engine:
 
     def _adopt(self, given: Any) -> State:
         """Take a state from outside after checking that it fits this run and the method's invariant."""
-        own = jax.tree.structure(self.state)
+        own: Any = jax.tree.structure(self.state)
         if jax.tree.structure(given) != own:
             raise ValueError("the given state is of another algorithm, model or storage than this run")
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
@@ -106,7 +107,7 @@ class Engine:
                 )
         setup.check_given(self.algorithm, self.shape, self.problem, given)
         return place(
-            map_trees(lambda a, b: np.asarray(b, a.dtype) if not _is_key(a) else b, self.state, given),
+            map_trees(lambda a, b: np.asarray(b, a.dtype) if not is_key(a) else b, self.state, given),
             self.shape.layout,
         )
 
@@ -121,8 +122,9 @@ def default_plan(sampled: int, dtype: Any = np.float32, layout: Layout | None = 
     return setup.Plan(sampled, dtype, layout, None, 1)
 
 
-def _is_key(a: Any) -> bool:
-    return jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key)
+def is_key(a: Any) -> bool:
+    """Whether an array holds random keys."""
+    return jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
 
 
 def blank_schedule(evaluations: int, rounds: int, sampled: int) -> Schedule:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from losac._compat import shard_map
@@ -26,7 +25,7 @@ from losac.simulation.store import (
     write_view,
     write_views,
 )
-from losac.trees import Tree, add, map_trees
+from losac.trees import Array, Tree, add, map_trees
 
 
 class Who(NamedTuple):
@@ -92,8 +91,8 @@ def _one_at_a_time(
         sent, row, view = work(who, row, read_view(table, plan, who.client))
         return (_add_scaled(total, w, sent), write_view(table, plan, who.client, on, view)), row
 
-    first = map_trees(lambda a: a[0], (who, rows))
-    blank = _blank(work, *first, read_view(table, plan, who.client[0]))
+    first = map_trees(lambda a: a[0], who)
+    blank = _blank(work, first, map_trees(lambda a: a[0], rows), read_view(table, plan, first.client))
     (total, table), rows = jax.lax.scan(visit, (blank, table), (who, active, weight, rows))
     return total, rows, table
 
@@ -131,7 +130,7 @@ def _over_devices(
         return jax.lax.psum(total, "clients"), rows, views
 
     each, same = PartitionSpec("clients"), PartitionSpec()
-    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(who, weight, rows, views)  # type: ignore[no-any-return]
+    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(who, weight, rows, views)
 
 
 def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree) -> Array:
@@ -153,7 +152,7 @@ def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree)
     def on_device(chunks: Tree) -> Array:
         return jax.lax.psum(every(chunks, jax.lax.axis_index("clients"), layout.devices), "clients")
 
-    return shard_map(on_device, _mesh(layout), (PartitionSpec(),), PartitionSpec())(chunks)  # type: ignore[no-any-return]
+    return shard_map(on_device, _mesh(layout), (PartitionSpec(),), PartitionSpec())(chunks)
 
 
 def _mesh(layout: Layout) -> Mesh:

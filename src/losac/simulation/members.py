@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 
 from losac._compat import shard_map
@@ -22,7 +21,7 @@ from losac.simulation.layout import SMALL, Layout, member_mesh
 from losac.simulation.program import Costs, Problem, Schedule, Shape, State
 from losac.simulation.sampling import Sampler, draw_clients
 from losac.task import Task
-from losac.trees import Tree, map_trees
+from losac.trees import Array, Tree, map_trees
 
 SHARE_OF_MEMORY = 0.5
 ROOM_PER_STATE = 3  # a state, its successor, and what lies between
@@ -117,8 +116,8 @@ class Members:
         return jax.device_put(tree, NamedSharding(member_mesh(self.spread), PartitionSpec("members")))
 
     def _place(self, schedule: Schedule) -> Schedule:
-        shared = self._shared((schedule.ids, schedule.active))
-        return Schedule(*shared, self._everywhere(schedule.lengths))
+        ids, active = self._shared((schedule.ids, schedule.active))
+        return Schedule(ids, active, self._everywhere(schedule.lengths))
 
 
 def fitting(task: Task, algorithm: Algorithm, plan: setup.Plan) -> int:

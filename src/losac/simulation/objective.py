@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from losac.task import Task
-from losac.trees import Tree
+from losac.trees import Array, Tree
 
 Chunk = tuple[Array, Array]
 

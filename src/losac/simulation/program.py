@@ -6,11 +6,11 @@ Nothing here knows any algorithm: it calls the functions of the contract.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
 from losac.prox import Regularizer
@@ -30,7 +30,7 @@ from losac.simulation.drawing import Rows
 from losac.simulation.layout import Layout, Who, over_chunks, over_clients
 from losac.simulation.objective import weighted_sum
 from losac.simulation.store import Store, View, plan_blocks
-from losac.trees import Tree, map_trees, nbytes
+from losac.trees import Array, Tree, map_trees, nbytes
 
 Chunks = tuple[Array, Array, Array]
 
@@ -170,52 +170,46 @@ def one_round(shape: Shape, problem: Problem, state: State, ids: Array, active: 
     algorithm = problem.algorithm.at(state.round)
     key = jax.random.fold_in(state.key, state.round)
     steps = algorithm.draw_steps(jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), (), jnp.float32))
-    for index, phase in enumerate(algorithm.phases()):
-        who = (ids, active)
+    for place, phase in enumerate(algorithm.phases()):
+        turn = Turn(algorithm, phase, place, ids, active, jax.random.fold_in(key, place), steps)
         if phase.clients == "all":
             n = shape.client.clients
-            who = (jnp.arange(n, dtype=ids.dtype), jnp.ones(n, bool))
-        phase_key = jax.random.fold_in(key, index)
-
-        def take_place(
-            state: State, phase: Phase = phase, index: int = index, who: Any = who, key: Array = phase_key
-        ) -> State:
-            return _one_phase(shape, problem, algorithm, phase, index, state, *who, key, steps)
-
-        state = _perhaps(phase, jax.random.fold_in(phase_key, 2**31 - 2), take_place, state)
+            turn = turn._replace(ids=jnp.arange(n, dtype=ids.dtype), active=jnp.ones(n, bool))
+        state = _perhaps(turn, partial(_one_phase, shape, problem, turn), state)
     leaves = jax.tree.leaves(algorithm.model(state.server))
     finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in leaves))
     broken = jnp.where((state.broken < 0) & ~finite, state.round + 1, state.broken)
     return state._replace(round=state.round + 1, broken=broken)
 
 
-def _perhaps(phase: Phase, key: Array, take_place: Callable[[State], State], state: State) -> State:
-    if phase.chance is None:
+class Turn(NamedTuple):
+    """One phase of one round: whose it is, its place among the phases, who takes part, its random key."""
+
+    algorithm: Algorithm
+    phase: Phase
+    place: int
+    ids: Array
+    active: Array
+    key: Array
+    steps: Any
+
+
+def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
+    if turn.phase.chance is None:
         return take_place(state)
-    happens = jax.random.uniform(key, (), jnp.float32) < phase.chance
-    after: State = jax.lax.cond(happens, take_place, lambda state: state, state)
-    return after
+    lot = jax.random.uniform(jax.random.fold_in(turn.key, 2**31 - 2), (), jnp.float32)
+    return jax.lax.cond(lot < turn.phase.chance, take_place, lambda state: state, state)
 
 
-def _one_phase(
-    shape: Shape,
-    problem: Problem,
-    algorithm: Algorithm,
-    phase: Phase,
-    index: int,
-    state: State,
-    ids: Array,
-    active: Array,
-    key: Array,
-    steps: Any,
-) -> State:
+def _one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
+    algorithm, phase, place, ids, active, key, steps = turn
     message = Message(phase.broadcast(state.server), state.model_state)
     resident, regularizer = problem.resident, problem.regularizer
 
     common = jax.random.fold_in(key, shape.client.clients)
 
     def one(who: Who, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
-        visit = Visit(algorithm, phase, index, who.client, who.slot, jax.random.fold_in(key, who.client), common, steps)
+        visit = Visit(algorithm, phase, place, who.client, who.slot, jax.random.fold_in(key, who.client), common, steps)
         return work(shape.client, resident, regularizer, visit, message, row, view)
 
     weight = active.astype(resident.weight.dtype)

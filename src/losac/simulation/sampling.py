@@ -78,14 +78,14 @@ class Available:
 
 def make_sampler(sampling: Any, clients: int, sampled: int) -> Sampler:
     """Read ``sampling=…``: "uniform", "all", a sampler or function, lists of ids, or a boolean trace [rounds, N]."""
-    if sampling in ("uniform", None) if isinstance(sampling, str | None) else False:
+    if sampling is None or (isinstance(sampling, str) and sampling == "uniform"):
         return Uniform(clients, sampled)
     if isinstance(sampling, str) and sampling == "all":
         return Uniform(clients, clients)
     if isinstance(sampling, str):
         raise ValueError(f"sampling={sampling!r} must be 'uniform', 'all', lists of client ids, a trace, or a function")
     if callable(sampling):
-        return sampling  # type: ignore[no-any-return]
+        return sampling
     if isinstance(sampling, np.ndarray) and sampling.dtype == bool:
         if sampling.ndim != 2 or sampling.shape[1] != clients:
             raise ValueError(f"an availability trace needs the shape [rounds, {clients}], not {sampling.shape}")

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from losac.algorithms.contract import Draw
 from losac.simulation.drawing import block_of
-from losac.trees import Tree, map_trees
+from losac.trees import Array, Tree, map_trees
 
 Plan = Callable[[Array], Array] | None
 """Client → the blocks that its steps draw; None where all M are at hand."""
@@ -91,9 +90,9 @@ def write_view(table: Tree, plan: Plan, client: Array, active: Array, view: View
     if view.slots is None:
         return map_trees(lambda a, v: put(a, v, client), table, view.entries)
     assert plan is not None
-    drawn = plan(client)
+    drawn, slots = plan(client), view.slots
     for t in range(drawn.shape[0]):  # a block drawn twice has one entry: its second writing changes nothing
-        table = map_trees(lambda a, v, t=t: put(a, v[view.slots[t]], client, drawn[t]), table, view.entries)
+        table = map_trees(lambda a, v, t=t: put(a, v[slots[t]], client, drawn[t]), table, view.entries)
     return table
 
 

@@ -1,0 +1,79 @@
+"""FedLin: local steps corrected by the exact gradient of all clients.
+
+Reference: A. Mitra, R. Jaafar, G. J. Pappas, H. Hassani, *Linear convergence in federated learning: tackling client
+heterogeneity and sparse gradients*, NeurIPS 2021, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from losac._settings import POSITIVE, number
+from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.full_gradient import FullGradientOfAll
+from losac.trees import Tree, axpy, map_trees, sub, zeros
+
+
+class Anchored(NamedTuple):
+    """The model x with ∇f(x)."""
+
+    x: Tree
+    gradient: Tree
+
+
+class Fedlin(LocalMethod):
+    r"""FedLin: all clients send their gradient at x, then take steps that agree with the mean of these.
+
+    .. math::
+       w \leftarrow w - \eta\big(g_i(w) - \nabla f_i(x) + \nabla f(x)\big), \qquad
+       x \leftarrow x + \frac{\gamma}{N}\sum_i (w_i - x)
+
+    It converges to the exact optimum with full local gradients.
+
+    Args:
+      step_size: η, the local step; the paper's is η_i = η/K_i.
+      local_steps, blocks, batch_size, epochs: how local data is drawn.
+      server_step: γ; 1 in the paper.
+    """
+
+    partial = False
+    tailored_steps = (
+        "its local step is the whole estimate g − ∇f_i(x) + ∇f(x) of the global gradient, and clipping a part of it or "
+        "passing it through momentum or Adam would leave the drift that the estimate is there to cancel"
+    )
+
+    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Gather the gradient at x; then train."""
+        return RememberedGradient(self.model, Anchored), self
+
+    def init(self, x: Tree) -> Anchored:
+        """Start without a gradient: each round brings its own."""
+        return Anchored(x, zeros(x))
+
+    def model(self, server: Anchored) -> Tree:
+        """Return x."""
+        return server.x
+
+    def init_client(self, x: Tree) -> Tree:
+        """Start with nothing remembered."""
+        return zeros(x)
+
+    def begin(self, here: Local, message: Anchored, own: Tree) -> tuple[Tree, Tree]:
+        """Start from the broadcast model."""
+        return message.x, own
+
+    def step(self, here: Local, message: Anchored, own: Tree, w: Tree, grad: Gradient) -> Tree:
+        """Take one corrected step."""
+        return map_trees(
+            lambda w, g, own, mean: w - self.step_size * (g - own + mean), w, grad(w), own, message.gradient
+        )
+
+    def end(self, here: Local, message: Anchored, own: Tree, w: Tree) -> tuple[Tree, Tree]:
+        """Send how far the model moved."""
+        return sub(w, message.x), own
+
+    def update(self, here: Federation, server: Anchored, received: Received) -> Anchored:
+        """Move the model by the mean."""
+        return server._replace(x=axpy(self.server_step / received.count, received.total, server.x))

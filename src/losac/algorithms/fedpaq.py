@@ -1,0 +1,34 @@
+"""FedPAQ: federated averaging with quantised updates.
+
+Reference: A. Reisizadeh et al., *FedPAQ: a communication-efficient federated learning method with periodic averaging
+and quantization*, AISTATS 2020.
+"""
+
+from __future__ import annotations
+
+from losac._settings import count
+from losac.algorithms.compression import Qsgd
+from losac.algorithms.fedavg import Fedavg
+from losac.algorithms.transform import Transform
+
+
+class Fedpaq(Fedavg):
+    r"""FedPAQ: K local SGD steps, then the mean of the updates, each quantised without bias.
+
+    .. math:: w \leftarrow w - \eta\, g_i(w), \qquad
+       x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S} Q_s(w_i - x)
+
+    Q_s is :class:`losac.algorithms.compression.Qsgd`. Its noise vanishes with the updates; FedAvg's bias stays.
+
+    Args:
+      step_size: η, the local step.
+      local_steps, blocks, batch_size, epochs: how local data is drawn.
+      levels: s; 127 is as many as a byte holds.
+      server_step, weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+    """
+
+    levels: int = count(127, kw_only=True)
+
+    def transforms(self) -> tuple[Transform, ...]:
+        """Quantise first."""
+        return (Qsgd(self.levels), *self.uploads)

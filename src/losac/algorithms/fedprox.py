@@ -1,0 +1,38 @@
+"""FedProx: federated averaging with a proximal term in the local objectives.
+
+Reference: T. Li et al., *Federated optimization in heterogeneous networks*, MLSys 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from losac._settings import NONNEGATIVE, number
+from losac.algorithms import descent
+from losac.algorithms.contract import Gradient, Local
+from losac.algorithms.descent import Walk
+from losac.algorithms.fedavg import Fedavg
+from losac.trees import Tree, map_trees
+
+
+class Fedprox(Fedavg):
+    r"""FedProx: clients are held near the broadcast model by a term μ/2‖w − x‖².
+
+    .. math:: w \leftarrow w - \eta\big(g_i(w) + \mu(w - x)\big), \qquad
+       x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x)
+
+    It settles away from the optimum when the clients differ and K > 1; clients may be sampled.
+
+    Args:
+      step_size: η, the local step.
+      local_steps, blocks, batch_size, epochs: how local data is drawn.
+      mu: μ; 0 is FedAvg. The usual 0.001 to 1 are for mean losses: multiply by n_i where f_i is a sum.
+      server_step, weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+    """
+
+    mu: Any = number(0.01, domain=NONNEGATIVE, kw_only=True)
+
+    def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient) -> Walk:
+        """Take one SGD step on the proximal objective."""
+        g = map_trees(lambda g, w, x: g + self.mu * (w - x), grad(local.w), local.w, x)
+        return descent.descend(self, local, g)

@@ -1,0 +1,86 @@
+"""VRL-SGD: variance-reduced local SGD.
+
+Reference: X. Liang, S. Shen, J. Liu, Z. Pan, E. Chen, Y. Cheng, *Variance reduced local SGD with lower communication
+complexity*, 2019.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub, zeros
+
+
+class Memory(NamedTuple):
+    """What gives Δ_i as soon as the next mean x is known: Δ_i = (x − q)/length, with q = w − KηΔ_i and length = Kη."""
+
+    q: Tree
+    length: Any
+
+
+class Walk(NamedTuple):
+    """The local model w with the correction Δ_i of the round."""
+
+    w: Tree
+    delta: Tree
+
+
+class VrlSgd(LocalMethod):
+    r"""VRL-SGD: every local step is corrected by how far the client strayed from the means before.
+
+    .. math::
+       w \leftarrow w - \eta(g_i(w) - \Delta_i), \qquad x = \frac1N\sum_i w_i, \qquad
+       \Delta_i \leftarrow \Delta_i + \frac{x - w_i}{K\eta}.
+
+    Δ_i starts at zero, and Σ Δ_i = 0 for ever, which needs every client in every round. A client renews Δ_i when the
+    next x reaches it.
+
+    Args:
+      step_size: η, the local step.
+      local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
+    """
+
+    partial = False
+    tailored_steps = (
+        "Δ_i is read off the distance travelled, (x − w)/(Kη), which is a mean gradient only for plain steps "
+        "of length η"
+    )
+
+    def init_client(self, x: Tree) -> Memory:
+        """Start with Δ_i = 0."""
+        return Memory(x, squared_norm(zeros(x)) + 1)
+
+    def begin(self, here: Local, x: Tree, memory: Memory) -> tuple[Walk, Memory]:
+        """Start from the mean; renew Δ_i by it."""
+        return Walk(x, scale(1 / memory.length, sub(x, memory.q))), memory
+
+    def step(self, here: Local, x: Tree, memory: Memory, local: Walk, grad: Gradient) -> Walk:
+        """Take one corrected step."""
+        w = map_trees(lambda w, g, d: w - self.step_size * (g - d), local.w, grad(local.w), local.delta)
+        return Walk(w, local.delta)
+
+    def end(self, here: Local, x: Tree, memory: Memory, local: Walk) -> tuple[Tree, Memory]:
+        """Send how far the model moved; keep what the next Δ_i needs."""
+        length = here.steps * self.step_size
+        return sub(local.w, x), Memory(axpy(-length, local.delta, local.w), memory.length * 0 + length)
+
+    def record(self, here: Local, upload: Tree, sent: Tree, memory: Memory, *y: Tree) -> tuple[Tree, ...]:
+        """Keep the w_i that the server believes in."""
+        return memory._replace(q=map_trees(lambda q, s, u: q + (s - u), memory.q, sent, upload)), *y
+
+    def update(self, here: Federation, x: Tree, received: Received) -> Tree:
+        """Move the model by the mean."""
+        return axpy(1 / received.count, received.total, x)
+
+    def check_state(self, here: Federation, x: Tree, memory: Memory, table: Tree) -> None:
+        """Refuse a start with Σ Δ_i ≠ 0: its error would stay for ever."""
+        length = np.asarray(memory.length, float)
+        for leaf, all_q in zip(jax.tree.leaves(x), jax.tree.leaves(memory.q)):
+            strayed = np.asarray(leaf, float) - np.asarray(all_q, float)
+            delta = strayed / length.reshape(-1, *[1] * (strayed.ndim - 1))
+            if not np.allclose(delta.mean(0), 0, atol=1e-6 + 1e-3 * np.abs(delta).max()):
+                raise ValueError("vrl_sgd: this start has Σ Δ_i ≠ 0, so the method would end at a wrong point")

@@ -1,0 +1,111 @@
+"""What ``run`` and ``compare`` share: the options, and the data, model, task and algorithms made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from losac.cli.defaults import Defaults, defaults_for
+from losac.cli.settings import build_algorithm, parse_settings, split_entry
+
+if TYPE_CHECKING:
+    from losac.algorithms import Algorithm
+    from losac.data import FederatedData
+    from losac.task import Task
+
+_PROBLEM, _METHOD, _RUN, _OUTPUT = "Problem", "Algorithm", "Simulation", "Output"
+MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
+
+
+def _option(panel: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The options; None means the data set's default."""
+
+    data: Annotated[str, _option(_PROBLEM, "Data set; see [bold]losac data list[/bold]. Default: digits.")] = "digits"
+    model: Annotated[str, _option(_PROBLEM, f"{', '.join(MODELS)}. Default: by data set.")] = "auto"
+    clients: Annotated[int | None, _option(_PROBLEM, "N, the number of clients.")] = None
+    partition: Annotated[
+        str | None, _option(_PROBLEM, "iid, sorted, mixture:C, dirichlet:A, shards:K or group. Default: sorted.")
+    ] = None
+    reduction: Annotated[str, _option(_PROBLEM, "A client's loss: sum over its rows (the paper) or mean.")] = "sum"
+    data_dir: Annotated[Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")] = (
+        None
+    )
+    step_size: Annotated[float | None, _option(_METHOD, "η.")] = None
+    local_steps: Annotated[int | None, _option(_METHOD, "T, local steps per round.")] = None
+    blocks: Annotated[int | None, _option(_METHOD, "M, fixed blocks of a client's data, one drawn per step.")] = None
+    batch_size: Annotated[int | None, _option(_METHOD, "Shuffled mini-batches instead of blocks.")] = None
+    epochs: Annotated[int | None, _option(_METHOD, "Passes over the local data, with --batch-size.")] = None
+    scaling: Annotated[str | None, _option(_METHOD, "LoSAC's scaling: paper (default) or exact.")] = None
+    set_: Annotated[
+        list[str] | None, _option(_METHOD, "Any further setting of the algorithm, as NAME=VALUE; repeatable.", "--set")
+    ] = None
+    clients_per_round: Annotated[int | None, _option(_RUN, "S, clients sampled each round.")] = None
+    rounds: Annotated[int | None, _option(_RUN, "Rounds to run.")] = None
+    eval_every: Annotated[int | None, _option(_RUN, "Rounds between evaluations.")] = None
+    dtype: Annotated[str, _option(_RUN, "float32 (default) or float64.")] = "float32"
+    out: Annotated[Path | None, _option(_OUTPUT, "Folder for the results. Default: a new one in runs/.")] = None
+    json: Annotated[bool, _option(_OUTPUT, "Print one JSON object and nothing else.", "--json")] = False
+    quiet: Annotated[bool, _option(_OUTPUT, "Print the paths of the results only.", "--quiet", "-q")] = False
+
+    @property
+    def defaults(self) -> Defaults:
+        """What holds where the user did not say."""
+        return defaults_for(self.data)
+
+    def resolved(self, name: str) -> Any:
+        """Return an option, or the data set's default."""
+        given = getattr(self, name)
+        return getattr(self.defaults, name) if given is None else given
+
+    def load_data(self) -> FederatedData:
+        """Return the clients' data."""
+        from losac.data import load
+
+        clients = self.clients if self.resolved("partition") == "group" else self.resolved("clients")
+        return load(self.data, clients, self.resolved("partition"), data_dir=self.data_dir)
+
+    def build_task(self, data: FederatedData) -> Task:
+        """Return the problem: the model on the data."""
+        from losac.cli.models import build_task
+
+        return build_task(self.defaults.model if self.model == "auto" else self.model, data, self.reduction)
+
+    def build_algorithms(self, entries: list[str]) -> list[Algorithm]:
+        """Return the algorithms of entries such as ``scaffold:server_step=3``.
+
+        A ``--set`` or ``--scaling`` reaches those of them that have the setting, and at least one must.
+        """
+        wide = parse_settings(self.set_ or [], "--set")
+        if self.scaling is not None:
+            wide["scaling"] = self.scaling
+        given = {n: getattr(self, n) for n in ("step_size", "local_steps", "blocks", "batch_size", "epochs")}
+        given = {name: value for name, value in given.items() if value is not None}
+        usual = {name: getattr(self.defaults, name) for name in ("step_size", "local_steps", "blocks")}
+        split = [split_entry(entry) for entry in entries]
+        return build_algorithm(split, wide, given, usual)
+
+    def simulation(self, data: FederatedData) -> dict[str, Any]:
+        """Return the arguments of :func:`losac.simulate` that do not depend on the algorithm."""
+        sampled = self.clients_per_round or min(self.defaults.clients_per_round, data.num_clients)
+        names = {name: self.resolved(name) for name in ("rounds", "eval_every")}
+        return {"clients_per_round": sampled, "dtype": self.dtype, **names}
+
+    def describe(self, data: FederatedData) -> dict[str, Any]:
+        """Return the configuration, for files and pages."""
+        return {
+            "data": self.data,
+            "partition": self.resolved("partition"),
+            "clients": data.num_clients,
+            "rows": len(data),
+            "model": self.defaults.model if self.model == "auto" else self.model,
+            "reduction": self.reduction,
+            **self.simulation(data),
+        }

@@ -1,0 +1,95 @@
+"""The folder of results: where it is, and what is written into it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from losac.history import History
+
+
+def results_folder(out: Path | None, name: str) -> Path:
+    """Make and return the folder: the user's, or a new one named after the time."""
+    folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out {folder} is a file; give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def slug(label: str) -> str:
+    """Return a label as part of a file name.
+
+    >>> slug("scaffold server_step=5")
+    'scaffold-server_step-5'
+    """
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", label).strip("-")
+
+
+def save_histories(histories: Sequence[History], folder: Path) -> list[Path]:
+    """Write one file per run."""
+    from losac.report import group_histories
+
+    folder.mkdir(exist_ok=True)
+    return [
+        run.save(folder / f"{slug(group.label)}-seed{run.seed}.npz")
+        for group in group_histories(histories)
+        for run in group.runs
+    ]
+
+
+def save_config(config: Mapping[str, Any], path: Path) -> Path:
+    """Write the configuration, with the versions that it ran with."""
+    import platform
+    from importlib.metadata import version
+
+    versions = {"losac": version("losac"), "jax": version("jax"), "python": platform.python_version()}
+    path.write_text(to_json({**config, "versions": versions}) + "\n", encoding="utf-8")
+    return path
+
+
+def to_json(value: Any) -> str:
+    """Return JSON; what is not a finite number becomes null, as the format demands."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+
+
+def summary(history: History) -> dict[str, Any]:
+    """Return what a run reached and cost, for ``--json``."""
+    return {
+        "algorithm": history.algorithm,
+        "settings": {k: v for k, v in history.settings.items() if v not in (None, ())},
+        "seed": history.seed,
+        "rounds": int(history.rounds[-1]),
+        "diverged": history.diverged,
+        "final": {name: history.final(name) for name in history.metrics},
+        "bytes_up": int(history.bytes_up[-1]),
+        "bytes_down": int(history.bytes_down[-1]),
+        "gradients": float(history.gradients[-1]),
+        "seconds": float(history.seconds[-1]),
+    }
+
+
+def print_paths(paths: Sequence[Path]) -> None:
+    """Print the paths, one on a line."""
+    for path in paths:
+        typer.echo(str(path))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return getattr(value, "__name__", str(value))

@@ -1,0 +1,88 @@
+"""``losac run``: one algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
+from losac.cli.expand import expand
+from losac.cli.experiment import Experiment
+from losac.cli.output import print_paths, results_folder, save_config, summary, to_json
+from losac.cli.progress import progress
+
+if TYPE_CHECKING:
+    from losac.history import History
+
+EPILOG = """Examples:
+
+losac run
+
+losac run --algorithm scaffold --set server_step=5 --rounds 100
+
+losac run --data mnist --scaling exact --set correction=0.05 --step-size 1e-3"""
+
+
+@expand("experiment")
+def run(
+    experiment: Experiment,
+    algorithm: Annotated[
+        str, typer.Option(help="Algorithm, as losac or scaffold:server_step=3.", rich_help_panel="Algorithm")
+    ] = "losac",
+    seed: Annotated[int, typer.Option(help="Of sampling and initial weights.", rich_help_panel="Simulation")] = 0,
+) -> None:
+    """Run one algorithm and record what it reaches, sends and computes."""
+    with one_line_errors():
+        import losac
+
+        (method,) = experiment.build_algorithms([algorithm])
+        data = experiment.load_data()
+        task = experiment.build_task(data)
+        options = experiment.simulation(data)
+        folder = results_folder(experiment.out, f"{method.label}-{experiment.data}")
+        config = {**experiment.describe(data), "algorithm": method.label, "settings": method.settings(), "seed": seed}
+        code, latest, message = 0, [], ""
+        with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
+            report = begin(method.label)
+
+            def keep(history: History) -> None:
+                latest[:] = [history]
+                report(history)
+
+            try:
+                latest[:] = [losac.simulate(task, method, seed=seed, progress=keep, **options)]
+            except losac.DivergedError as error:
+                code, message = DIVERGED, str(error).split("; try")[0]
+                latest[:] = [error.history]
+            except KeyboardInterrupt:
+                code, message = INTERRUPTED, "interrupted"
+        files = _save(latest[0], folder, config) if latest else []
+        _tell(experiment, latest, files, config)
+        if message:
+            say(f"losac: {message}; {'what was measured is in ' + str(folder) if files else 'nothing was saved'}")
+        if code:
+            raise typer.Exit(code)
+
+
+def _save(history: History, folder: Path, config: dict[str, Any]) -> list[Path]:
+    table, picture = folder / "metrics.csv", folder / "plot.png"
+    saved = history.save(folder / "history.npz")
+    history.to_frame().to_csv(table, index=False)
+    history.plot().savefig(picture)
+    return [saved, table, picture, save_config(config, folder / "config.json")]
+
+
+def _tell(experiment: Experiment, latest: list[History], files: list[Path], config: dict[str, Any]) -> None:
+    if experiment.json:
+        results = summary(latest[0]) if latest else None
+        typer.echo(to_json({"config": config, "result": results, "files": [str(path) for path in files]}))
+        return
+    if latest and not experiment.quiet:
+        from rich.console import Console
+
+        from losac.report import comparison_table
+
+        Console().print(comparison_table(latest, target=experiment.defaults.target))
+    print_paths(files)
