@@ -126,8 +126,9 @@ class TopK(_Sparsifier):
 
     .. math:: \text{send } C(u + e), \qquad e \leftarrow u + e - C(u + e)
 
-    An algorithm whose control variates record what was sent (SCAFFOLD, LoSAC) already makes up for what was left out of
-    them; for their models the feedback is needed.
+    FedAvg and its kin need the feedback. Methods whose clients record what was really sent (SCAFFOLD, LoSAC, FedADMM,
+    VRL-SGD) already send later what they left out: with both it is sent twice, and SCAFFOLD diverges, so give these
+    ``error_feedback=False``.
 
     Args:
       fraction: the share of each array's entries that travel, at least one.
@@ -144,7 +145,8 @@ class RandomK(_Sparsifier):
 
     .. math:: \text{send } C(u + e), \qquad e \leftarrow u + e - C(u + e)
 
-    The entries are sent as they are, not scaled up to be unbiased: error feedback makes up for the rest.
+    The entries are sent as they are, not scaled up to be unbiased: error feedback makes up for the rest. It is not for
+    methods that record what was sent; see :class:`TopK`.
 
     Args:
       fraction: the share of each array's entries that travel, at least one.

@@ -1,8 +1,8 @@
 """FedADMM: the alternating direction method of multipliers with sampled clients.
 
 References: H. Chen et al., *LoSAC: an efficient local stochastic average control method for federated optimization*,
-appendix, equations (Xi1), (pii), (Zr), (Proxz); Y. Gong, Y. Li, N. M. Freris, *FedADMM: a robust federated deep learning
-framework with adaptivity to system heterogeneity*, ICDE 2022.
+appendix, equations (Xi1), (pii), (Zr), (Proxz); Y. Gong, Y. Li, N. M. Freris, *FedADMM: a robust federated deep
+learning framework with adaptivity to system heterogeneity*, ICDE 2022.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import jax
-import numpy as np
 
 from losac._settings import POSITIVE, choice, count, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
-from losac.trees import Tree, add, axpy, map_trees, sub
+from losac.algorithms.invariant import require_mean
+from losac.trees import Tree, axpy, map_trees, sub, zeros
 
 
 class Consensus(NamedTuple):
@@ -39,7 +39,7 @@ class Fedadmm(LocalMethod):
     .. math::
        X_i &\leftarrow \frac{\rho\eta Z - \eta\pi_i + X_i - \eta g_i(X_i)}{1 + \rho\eta}, \qquad
        \pi_i \leftarrow \pi_i + \rho(X_i - Z), \\
-       Z &\leftarrow \mathrm{prox}_{\gamma N\Psi}\Big(Z - \gamma\Big\{N\rho Z - \sum_{i=1}^N(\pi_i + \rho X_i)\Big\}\Big).
+       Z &\leftarrow \mathrm{prox}_{\gamma N\Psi}\Big(Z - \gamma\Big\{N\rho Z - \sum_i(\pi_i + \rho X_i)\Big\}\Big).
 
     With ``"exact"``, the server's problem is solved instead, by
     :math:`Z = \mathrm{prox}_{\Psi/\rho}\big(\frac1N\sum_i (X_i + \pi_i/\rho)\big)`. The appendix hides a factor 1/N in
@@ -52,7 +52,7 @@ class Fedadmm(LocalMethod):
 
     .. math::
        w &\leftarrow w - \eta\big(g_i(w) + \pi_i + \rho(w - Z)\big), \qquad \pi_i \leftarrow \pi_i + \rho(w - Z), \\
-       Z &\leftarrow Z + \frac\gamma S\sum_{i\in\mathcal S}\Big(\Delta X_i + \frac{\Delta\pi_i}{\rho}\Big), \qquad X_i = w.
+       Z &\leftarrow Z + \frac\gamma S\sum_{i\in\mathcal S}\Big(\Delta X_i + \frac{\Delta\pi_i}\rho\Big), \quad X_i = w.
 
     It ends where ∇f(x) = ρ(1 − S/(γN))(x − x⁰): at the optimum only with γ = S/N.
 
@@ -85,3 +85,91 @@ class Fedadmm(LocalMethod):
                 f"fedadmm: variant='exact' solves the server's problem, so server_step={self.server_step} has no "
                 "meaning; use variant='appendix' or 'gong'"
             )
+
+    @property
+    def composite(self) -> bool:  # type: ignore[override]
+        """Gong et al. have no proximal step."""
+        return self.variant != "gong"
+
+    @property
+    def penalty(self) -> Any:
+        """ρ, or its default."""
+        if self.rho is not None:
+            return self.rho
+        return 0.01 if self.variant == "gong" else 5.0
+
+    @property
+    def length(self) -> Any:
+        """γ, or its default."""
+        if self.server_step is not None:
+            return self.server_step
+        return 1.0 if self.variant == "gong" else 1e-4
+
+    def init(self, x: Tree) -> Consensus:
+        """Start with X_i = Z and π_i = 0."""
+        return Consensus(x, () if self.variant == "gong" else x)
+
+    def model(self, server: Consensus) -> Tree:
+        """Return Z."""
+        return server.z
+
+    def broadcast(self, server: Consensus) -> Tree:
+        """Send Z only."""
+        return server.z
+
+    def init_client(self, x: Tree) -> Primal:
+        """Start with X_i = x⁰ and π_i = 0."""
+        return Primal(x, zeros(x))
+
+    def begin(self, here: Local, z: Tree, client: Primal) -> tuple[Primal, Primal]:
+        """Go on from X_i, or with Gong et al. from the broadcast model."""
+        return (client._replace(x=z) if self.variant == "gong" else client), client
+
+    def step(self, here: Local, z: Tree, client: Primal, local: Primal, grad: Gradient) -> Primal:
+        """Take one step of X_i; in the appendix π_i follows at once: equations (Xi1) and (pii)."""
+        eta, rho = self.step_size, self.penalty
+        g = grad(local.x)
+        if self.variant == "gong":
+            x = map_trees(lambda x, g, pi, z: x - eta * (g + pi + rho * (x - z)), local.x, g, local.pi, z)
+            return Primal(x, local.pi)
+        x = map_trees(
+            lambda x, g, pi, z: (rho * eta * z - eta * pi + x - eta * g) / (1 + rho * eta), local.x, g, local.pi, z
+        )
+        return Primal(x, self._multiplier(local.pi, x, z))
+
+    def end(self, here: Local, z: Tree, client: Primal, local: Primal) -> tuple[Tree, Primal]:
+        """Send by how much X_i + π_i/ρ changed."""
+        if self.variant == "gong":
+            local = Primal(local.x, self._multiplier(local.pi, local.x, z))
+        return axpy(1 / self.penalty, sub(local.pi, client.pi), sub(local.x, client.x)), local
+
+    def record(self, here: Local, upload: Tree, sent: Tree, client: Primal, *y: Tree) -> tuple[Tree, ...]:
+        """Keep the π_i that the server believes in."""
+        return client._replace(pi=axpy(self.penalty, sub(sent, upload), client.pi)), *y
+
+    def update(self, here: Federation, server: Consensus, received: Received) -> Consensus:
+        """Solve for Z, exactly or by the printed steps; Gong et al. move it by the mean."""
+        rho, gamma, n = self.penalty, self.length, here.clients
+        if self.variant == "gong":
+            return server._replace(z=axpy(gamma / received.count, received.total, server.z))
+        mean = axpy(1 / n, received.total, server.mean)
+        if self.variant == "exact":
+            return Consensus(here.prox(mean, 1 / rho), mean)
+
+        def improve(_: Any, z: Tree) -> Tree:
+            return here.prox(map_trees(lambda z, m: z - gamma * n * rho * (z - m), z, mean), gamma * n)
+
+        return Consensus(jax.lax.fori_loop(0, self.server_iterations, improve, server.z), mean)
+
+    def check_state(self, here: Federation, server: Consensus, clients: Primal, table: Tree) -> None:
+        """Refuse a start whose mean is not that of X_i + π_i/ρ: its error would stay for ever."""
+        sums = axpy(1 / self.penalty, clients.pi, clients.x) if self.variant != "gong" else ()
+        require_mean(
+            sums,
+            server.mean,
+            "fedadmm: this start keeps another mean than that of the clients' X_i + π_i/ρ, so the method would end "
+            "at a wrong point; start with X_i = x⁰ and π_i = 0",
+        )
+
+    def _multiplier(self, pi: Tree, x: Tree, z: Tree) -> Tree:
+        return axpy(self.penalty, sub(x, z), pi)

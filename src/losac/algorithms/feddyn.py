@@ -82,9 +82,7 @@ class Feddyn(LocalMethod):
     def update(self, here: Federation, server: Pair, received: Received) -> Pair:
         """Renew h, then the model with the new h."""
         h = axpy(-self.alpha / here.clients, received.total, server.h)
-        return Pair(
-            map_trees(lambda x, d, h: x + d / received.count - h / self.alpha, server.x, received.total, h), h
-        )
+        return Pair(map_trees(lambda x, d, h: x + d / received.count - h / self.alpha, server.x, received.total, h), h)
 
     def check_state(self, here: Federation, server: Pair, h_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ N·h: its error would stay for ever."""

@@ -46,7 +46,7 @@ class Fedlin(LocalMethod):
 
     def phases(self) -> tuple[Phase, ...]:
         """Gather the gradient at x; then train."""
-        return RememberedGradient(self.model, Anchored), self
+        return RememberedGradient(self.model, lambda server, mean: Anchored(server.x, mean)), self
 
     def init(self, x: Tree) -> Anchored:
         """Start without a gradient: each round brings its own."""
@@ -77,3 +77,12 @@ class Fedlin(LocalMethod):
     def update(self, here: Federation, server: Anchored, received: Received) -> Anchored:
         """Move the model by the mean."""
         return server._replace(x=axpy(self.server_step / received.count, received.total, server.x))
+
+
+class RememberedGradient(FullGradientOfAll):
+    """The gradients of all clients at x, which each of them remembers for the steps that follow."""
+
+    def end(self, here: Local, x: Tree, client: Tree, local: Tree) -> tuple[Tree, Tree]:
+        """Send the exact local gradient, and keep it."""
+        own = here.gradient(x)
+        return own, own

@@ -65,7 +65,5 @@ class Fedvarp(Fedavg):
     def update(self, here: Federation, server: Remembered, received: Received) -> Remembered:
         """Take SAGA's step over clients; renew the mean of the memory."""
         step = self.server_step * self.step_size
-        x = map_trees(
-            lambda x, d, mean: x + step * (d / received.count + mean), server.x, received.total, server.mean
-        )
+        x = map_trees(lambda x, d, mean: x + step * (d / received.count + mean), server.x, received.total, server.mean)
         return Remembered(x, axpy(1 / here.clients, received.total, server.mean))

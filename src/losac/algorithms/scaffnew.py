@@ -54,8 +54,8 @@ class Scaffnew(LocalMethod):
         for name in ("local_steps", "epochs", "batch_size"):
             if (value := getattr(self, name)) is not None:
                 raise ValueError(
-                    f"{self.label} takes a random number of local steps, 1/probability on average, on blocks drawn with "
-                    f"replacement: {name}={value} cannot be used, set probability and blocks"
+                    f"{self.label} takes a random number of local steps, 1/probability on average, on blocks drawn "
+                    f"with replacement: {name}={value} cannot be used, set probability and blocks"
                 )
 
     def draw_steps(self, uniform: Any) -> Any:

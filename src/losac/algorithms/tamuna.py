@@ -6,15 +6,40 @@ local training, compression, and partial participation*, 2023, Algorithm 1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from losac._settings import count, node
 from losac.algorithms.contract import Clients, Federation, Gradient, Local, Phase, Received
 from losac.algorithms.scaffnew import Scaffnew
 from losac.trees import Tree, axpy, map_trees, sub, zeros
+
+
+class Pattern(NamedTuple):
+    """Who sends what: coordinate k belongs to the s columns sk, …, sk + s − 1 (mod S)."""
+
+    senders: int
+    columns: int
+
+    def places(self, column: Any, size: int) -> Any:
+        """Return the coordinates of one column among ``size``; padded by places beyond the end."""
+        most = -(-self.senders * size // self.columns)
+        return (column + self.columns * jnp.arange(most)) // self.senders
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "column"], meta_fields=["shape", "pattern"])
+@dataclass(frozen=True)
+class Part:
+    """One array as it travels: the entries of one column; both sides know the shape and the pattern."""
+
+    values: Any
+    column: Any
+    shape: tuple[int, ...]
+    pattern: Pattern
 
 
 class Turn(NamedTuple):
@@ -26,17 +51,17 @@ class Turn(NamedTuple):
 
 
 class Tamuna(Scaffnew):
-    r"""TAMUNA: of S sampled clients, a random s send each coordinate.
+    r"""TAMUNA: of S sampled clients, s take it in turns to send each coordinate.
 
     .. math::
        \hat w_i &\leftarrow \hat w_i - \eta\big(g_i(\hat w_i) - h_i\big) \;\text{ a geometric number of times}, \\
        x^+ &= \frac1s\sum_{i\in\mathcal S} q_i \odot \hat w_i, \qquad
        h_i \leftarrow h_i + \frac{p\,\chi}{\eta}\, q_i \odot (x^+ - \hat w_i), \qquad \chi = \frac{N(s-1)}{s(N-1)}.
 
-    The masks q_i ∈ {0, 1}^d have s ones in every coordinate: row k of the pattern has them at s columns in turn,
-    starting from sk mod S, and the S clients take its columns in a random order that all of them know. The clients of a
-    round receive x⁺ in order to renew h_i, whose sum stays zero. With s = S = N it is Scaffnew. It converges to the
-    exact optimum with sampled clients and full local gradients; s < S needs all the S clients to answer.
+    The masks q_i ∈ {0, 1}^d have s ones in every coordinate: coordinate k of an array belongs to the columns sk, …,
+    sk + s − 1 (mod S) of a pattern whose columns the S clients take in a random order that all of them know. The
+    clients of a round receive x⁺ in order to renew h_i, whose sum stays zero. With s = S = N it is Scaffnew. It
+    converges to the exact optimum with sampled clients and full local gradients; s < S needs all S to answer.
 
     Args:
       step_size: η, the local step.
@@ -46,6 +71,7 @@ class Tamuna(Scaffnew):
     """
 
     partial = True
+    server_rows = True
 
     sparsity: int | None = count(None, kw_only=True)
 
@@ -55,46 +81,42 @@ class Tamuna(Scaffnew):
         if self.sparsity == 1:
             raise ValueError("tamuna: sparsity=1 leaves nothing to compare a coordinate with: use at least 2")
         if self.uploads:
-            raise ValueError("tamuna has a compressed uplink of its own and takes no transforms: uploads must be empty")
+            raise ValueError("tamuna has a sparse uplink of its own, so uploads must be empty")
 
     def phases(self) -> tuple[Phase, ...]:
         """Train; then return the average to the same clients."""
         return self, Settle(self)
 
-    def init_client(self, x: Tree) -> Turn:
+    def init_client(self, x: Tree) -> Turn:  # type: ignore[override]
         """Start with h_i = 0."""
-        return Turn(zeros(x), x, np.zeros((), np.int32))
+        return Turn(zeros(x), x, jnp.zeros((), jnp.int32))
 
-    def begin(self, here: Local, x: Tree, client: Turn) -> tuple[Tree, Turn]:
+    def begin(self, here: Local, x: Tree, client: Turn) -> tuple[Tree, Turn]:  # type: ignore[override]
         """Start from the broadcast model."""
         return x, client
 
-    def end(self, here: Local, x: Tree, client: Turn, w: Tree) -> tuple[Tree, Turn]:
+    def end(self, here: Local, x: Tree, client: Turn, w: Tree) -> tuple[Tree, Turn]:  # type: ignore[override]
         """Send some coordinates of the move."""
-        column = jax.random.permutation(here.common, np.arange(here.sampled, dtype=np.int32))[here.slot]
-        client = Turn(client.h, w, column)
-        return map_trees(lambda q, w, x: q * (w - x), self.mask(here, client), w, x), client
+        column = jax.random.permutation(here.common, jnp.arange(here.sampled, dtype=jnp.int32))[here.slot]
+        return pack(self.pattern(here), column, sub(w, x)), Turn(client.h, w, column)
+
+    def receive(self, row: Tree, upload: Tree) -> tuple[Tree, Tree]:
+        """Put the coordinates back in their places."""
+        return unpack(upload), row
 
     def update(self, here: Federation, x: Tree, received: Received) -> Tree:
         """Average each coordinate over its s senders."""
-        return axpy(here.sampled / (self.senders(here) * received.count), received.total, x)
+        pattern = self.pattern(here)
+        return axpy(pattern.columns / (pattern.senders * received.count), received.total, x)
 
-    def senders(self, here: Local | Federation) -> int:
-        """Return s."""
-        s: int = self.sparsity or here.sampled
+    def pattern(self, here: Local | Federation) -> Pattern:
+        """Return the pattern of s senders among S clients."""
+        s = self.sparsity or here.sampled
         if not 2 <= s <= here.sampled:
             raise ValueError(
                 f"tamuna needs 2 ≤ sparsity ≤ clients per round, not sparsity={s} with {here.sampled} clients per round"
             )
-        return s
-
-    def mask(self, here: Local, client: Turn) -> Tree:
-        """Return q_i, the client's column of the pattern."""
-        s, columns = self.senders(here), here.sampled
-        leaves, structure = jax.tree.flatten(client.w)
-        first = np.cumsum([0, *(leaf.size for leaf in leaves)])
-        rows = [np.arange(k, k + leaf.size).reshape(leaf.shape) for k, leaf in zip(first, leaves)]
-        return structure.unflatten([(client.column - s * (k % columns)) % columns < s for k in rows])
+        return Pattern(s, here.sampled)
 
 
 class Settle(Phase):
@@ -104,18 +126,38 @@ class Settle(Phase):
 
     method: Tamuna = node()
 
-    def step(self, here: Local, x: Tree, client: Turn, local: Tree, grad: Gradient) -> Tree:
-        """Change nothing."""
+    def step(self, here: Local, x: Tree, client: Turn, local: Tree, grad: Gradient, *y: Tree) -> Tree:
+        """Change nothing: the round's random number of steps has been taken."""
         return local
 
     def end(self, here: Local, x: Tree, client: Turn, local: Tree) -> tuple[Tree, Turn]:
         """Renew h_i where the client sent its coordinate."""
-        s, n = self.method.senders(here), here.clients
-        rate = self.method.probability / self.method.step_size * (n * (s - 1) / (s * (n - 1)))
-        gap = sub(x, client.w)
-        h = map_trees(lambda h, q, gap: h + rate * (q * gap), client.h, self.method.mask(here, client), gap)
-        return (), client._replace(h=h)
+        pattern, n = self.method.pattern(here), here.clients
+        chi = n * (pattern.senders - 1) / (pattern.senders * (n - 1))
+        gap = unpack(pack(pattern, client.column, sub(x, client.w)))
+        return (), client._replace(h=axpy(self.method.probability * chi / self.method.step_size, gap, client.h))
 
     def update(self, here: Federation, server: Tree, received: Received) -> Tree:
         """Change nothing."""
         return server
+
+
+def pack(pattern: Pattern, column: Any, tree: Tree) -> Tree:
+    """Return the entries of one column."""
+
+    def entries(v: Any) -> Part:
+        places = pattern.places(column, v.size)
+        return Part(jnp.take(v.reshape(-1), places, mode="fill", fill_value=0), column, v.shape, pattern)
+
+    return map_trees(entries, tree)
+
+
+def unpack(parts: Tree) -> Tree:
+    """Return arrays that are zero but at the places of one column."""
+
+    def spread(part: Part) -> Any:
+        blank = jnp.zeros(part.shape, part.values.dtype).reshape(-1)
+        places = part.pattern.places(part.column, blank.size)
+        return blank.at[places].set(part.values, mode="drop").reshape(part.shape)
+
+    return map_trees(spread, parts, is_leaf=lambda p: isinstance(p, Part))

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.invariant import require_mean
 from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub, zeros
 
 
@@ -78,9 +76,5 @@ class VrlSgd(LocalMethod):
 
     def check_state(self, here: Federation, x: Tree, memory: Memory, table: Tree) -> None:
         """Refuse a start with Σ Δ_i ≠ 0: its error would stay for ever."""
-        length = np.asarray(memory.length, float)
-        for leaf, all_q in zip(jax.tree.leaves(x), jax.tree.leaves(memory.q)):
-            strayed = np.asarray(leaf, float) - np.asarray(all_q, float)
-            delta = strayed / length.reshape(-1, *[1] * (strayed.ndim - 1))
-            if not np.allclose(delta.mean(0), 0, atol=1e-6 + 1e-3 * np.abs(delta).max()):
-                raise ValueError("vrl_sgd: this start has Σ Δ_i ≠ 0, so the method would end at a wrong point")
+        delta = map_trees(lambda x, q: (x - q) / memory.length.reshape(-1, *[1] * (q.ndim - 1)), x, memory.q)
+        require_mean(delta, zeros(x), "vrl_sgd: this start has Σ Δ_i ≠ 0, so the method would end at a wrong point")

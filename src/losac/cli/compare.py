@@ -10,7 +10,7 @@ import typer
 from losac.cli.errors import INTERRUPTED, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
-from losac.cli.output import print_paths, results_folder, save_config, save_histories, summary, to_json
+from losac.cli.output import print_paths, results_folder, save_config, save_histories, summary, to_json, wide_console
 from losac.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compare(
 ) -> None:
     """Compare algorithms at the same step size unless told otherwise; write a table, figures and a page."""
     with one_line_errors():
-        methods = experiment.build_algorithms(algorithms or _default_entries(experiment))
+        methods = experiment.build_algorithms(algorithms or default_entries(experiment))
         chosen = _parse_seeds(seeds)
         data = experiment.load_data()
         folder = results_folder(experiment.out, f"compare-{experiment.data}")
@@ -70,7 +70,7 @@ def compare(
             raise typer.Exit(INTERRUPTED)
 
 
-def _default_entries(experiment: Experiment) -> list[str]:
+def default_entries(experiment: Experiment) -> list[str]:
     """Return the paper's four, and SCAFFOLD with steps as long as LoSAC's: the fair rival at equal η."""
     blocks = None if experiment.batch_size else experiment.resolved("blocks")
     fair = [f"scaffold:server_step={blocks}"] if blocks and blocks > 1 else []
@@ -137,11 +137,9 @@ def _tell(
         typer.echo(to_json({"config": config, "results": results, "files": [str(path) for path in files]}))
         return
     if histories and not experiment.quiet:
-        from rich.console import Console
-
         from losac.report import comparison_table, fairness_notes
 
-        console = Console()
+        console = wide_console()
         console.print(comparison_table(histories, target=target))
         for note in fairness_notes(histories):
             console.print(note, style="yellow")

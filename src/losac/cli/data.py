@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from losac.cli.errors import one_line_errors
+from losac.cli.output import wide_console
 
 if TYPE_CHECKING:
     from losac.data import FederatedData
@@ -20,7 +21,6 @@ def list_() -> None:
     """List the data sets."""
     with one_line_errors():
         from rich import box
-        from rich.console import Console
         from rich.table import Table
 
         from losac.data import datasets
@@ -28,7 +28,7 @@ def list_() -> None:
         table = Table("name", "what it is", "where it is", "terms", box=box.SIMPLE_HEAD)
         for name, description in datasets().items():
             table.add_row(f"[bold]{name}[/bold]", description, *_whereabouts(name))
-        Console().print(table)
+        wide_console().print(table)
 
 
 @app.command(epilog="Example: losac data download mnist")

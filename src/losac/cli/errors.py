@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import NoReturn
 
 import typer
 
@@ -15,11 +16,8 @@ BAD_INPUT, DIVERGED, INTERRUPTED = 2, 3, 130
 def one_line_errors() -> Iterator[None]:
     """Turn a wrong value or file into one line on stderr and exit code 2, and warnings into lines too."""
 
-    def show(message: Warning | str, *_: object) -> None:
-        say(f"warning: {message}")
-
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         try:
             yield
         except (ValueError, OSError) as error:
@@ -31,7 +29,7 @@ def say(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def fail(message: str, code: int) -> None:
+def fail(message: str, code: int) -> NoReturn:
     """Say what is wrong, in one line, and stop."""
     say(f"losac: {' '.join(message.split())}")
     raise typer.Exit(code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from losac.cli.defaults import Defaults, defaults_for
-from losac.cli.settings import build_algorithm, parse_settings, split_entry
+from losac.cli.settings import build_algorithms, parse_settings, split_entry
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -90,7 +90,7 @@ class Experiment:
         given = {name: value for name, value in given.items() if value is not None}
         usual = {name: getattr(self.defaults, name) for name in ("step_size", "local_steps", "blocks")}
         split = [split_entry(entry) for entry in entries]
-        return build_algorithm(split, wide, given, usual)
+        return build_algorithms(split, wide, given, usual)
 
     def simulation(self, data: FederatedData) -> dict[str, Any]:
         """Return the arguments of :func:`losac.simulate` that do not depend on the algorithm."""

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from losac.history import History
+
+_WIDTH_OF_FILES = 130
 
 
 def results_folder(out: Path | None, name: str) -> Path:
@@ -75,6 +79,14 @@ def summary(history: History) -> dict[str, Any]:
         "gradients": float(history.gradients[-1]),
         "seconds": float(history.seconds[-1]),
     }
+
+
+def wide_console() -> Console:
+    """Return the console of stdout, with room for a table where it is a file or a pipe and so has no width."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
 def print_paths(paths: Sequence[Path]) -> None:

@@ -10,7 +10,7 @@ import typer
 from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
-from losac.cli.output import print_paths, results_folder, save_config, summary, to_json
+from losac.cli.output import print_paths, results_folder, save_config, summary, to_json, wide_console
 from losac.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def run(
         options = experiment.simulation(data)
         folder = results_folder(experiment.out, f"{method.label}-{experiment.data}")
         config = {**experiment.describe(data), "algorithm": method.label, "settings": method.settings(), "seed": seed}
-        code, latest, message = 0, [], ""
+        code, message = 0, ""
+        latest: list[History] = []
         with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
             report = begin(method.label)
 
@@ -80,9 +81,7 @@ def _tell(experiment: Experiment, latest: list[History], files: list[Path], conf
         typer.echo(to_json({"config": config, "result": results, "files": [str(path) for path in files]}))
         return
     if latest and not experiment.quiet:
-        from rich.console import Console
-
         from losac.report import comparison_table
 
-        Console().print(comparison_table(latest, target=experiment.defaults.target))
+        wide_console().print(comparison_table(latest, target=experiment.defaults.target))
     print_paths(files)

@@ -50,7 +50,7 @@ def split_entry(entry: str) -> tuple[str, dict[str, Any]]:
     return name, parse_settings([part for part in settings.split(",") if part], entry)
 
 
-def build_algorithm(
+def build_algorithms(
     entries: Sequence[tuple[str, Mapping[str, Any]]],
     wide: Mapping[str, Any],
     given: Mapping[str, Any],
@@ -114,7 +114,7 @@ def _without_rivals(settings: Mapping[str, Any], stronger: Mapping[str, Any]) ->
 
 
 def _field_names(cls: type[Algorithm]) -> list[str]:
-    return [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+    return [field.name for field in dataclasses.fields(cls) if field.init]
 
 
 def _no_setting(label: str, name: str, known: list[str]) -> str:

@@ -18,7 +18,7 @@ def chart(groups: Sequence[Group], metric: str, axis: Axis, target: float | None
     traces = [trace for index, group in enumerate(groups) for trace in _traces(index, group, metric, axis)]
     y_axis: dict[str, Any] = {"title": {"text": name_of(metric)}, "gridcolor": _GRID, "zeroline": False}
     if is_loss(metric):
-        y_axis |= {"type": "log", "dtick": 1, "exponentformat": "power", "minor": {"ticks": "inside", "ticklen": 3}}
+        y_axis |= {"type": "log", "dtick": "D2", "exponentformat": "power", "minor": {"ticks": "inside", "ticklen": 3}}
     elif metric == "accuracy":
         y_axis |= {"tickformat": ".0%"}
     layout: dict[str, Any] = {
@@ -55,7 +55,12 @@ def _traces(index: int, group: Group, metric: str, axis: Axis) -> list[dict[str,
         fill = {"fill": "toself", "fillcolor": look.colour, "opacity": 0.15, "mode": "none", "hoverinfo": "skip"}
         traces.insert(0, common | outline | fill)
     if group.fate and len(curve.x):
-        cross = {"mode": "markers", "marker": {"symbol": "x", "size": 11, "color": look.colour}, "text": [group.fate]}
+        cross = {
+            "mode": "markers",
+            "cliponaxis": False,
+            "marker": {"symbol": "x", "size": 11, "color": look.colour},
+            "text": [group.fate],
+        }
         end = {"x": _numbers(curve.x[-1:]), "y": _numbers(curve.mean[-1:]), "hovertemplate": "%{text}<extra></extra>"}
         traces.append(common | end | cross)
     return traces

@@ -109,7 +109,10 @@ def _table(histories: Sequence[History], target: float | None, labels: Sequence[
 
 
 def _caption(groups: Sequence[Group], target: float | None, metric: str) -> str:
-    parts = ["Final values are those of the last evaluation; bytes, gradients and seconds are totals over all clients."]
+    parts = [
+        "Final values are those of the last evaluation; bytes, gradients and seconds are totals over all clients.",
+        "The seconds of an algorithm's first run include its compilation.",
+    ]
     if target is not None:
         parts.append(f"Rounds to {target:g}: the first evaluated round whose {name_of(metric)} reaches it.")
     if any(len(group.runs) > 1 for group in groups):

@@ -77,6 +77,8 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
 
 
 def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for index, group in enumerate(groups):
         look = style(index)
         curve = mean_curve(group, metric, axis)
@@ -93,13 +95,15 @@ def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None
                 markersize=9,
                 markeredgewidth=2.4,
                 label="_×",
+                clip_on=False,
             )
     if is_loss(metric):
         panel.set_yscale("log")
     panel.set_xlabel(name_of(axis))
     panel.set_ylabel(name_of(metric))
     panel.margins(x=0.01)
-    panel.grid(True, which="major", color="0.9", linewidth=0.8)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=axis == "rounds"))
+    panel.grid(True, which="both" if is_loss(metric) else "major", color="0.9", linewidth=0.7)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
 

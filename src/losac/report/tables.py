@@ -65,9 +65,15 @@ def comparison_table(
     head, body = table_cells(rows, target)
     seeds = max(len(row.seeds) for row in rows)
     spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
-    table = Table(box=box.SIMPLE_HEAD, title=f"{histories[0].task}{spread}", title_justify="left", title_style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=f"{histories[0].task}{spread}",
+        title_justify="left",
+        title_style="bold",
+    )
     for index, name in enumerate(head):
-        table.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
     for row, cells in zip(rows, body):
         table.add_row(*([f"{cells[0]}\n[red]{row.fate}[/red]", *cells[1:]] if row.fate else cells))
     return table
@@ -142,7 +148,11 @@ def _spread(values: Sequence[float]) -> float:
 def _number(values: Sequence[float]) -> str:
     if not values:
         return MISSING
-    return f"{_mean(values):.4g}" + (f" ± {_spread(values):.2g}" if len(values) > 1 else "")
+    mean = _mean(values)
+    digits = max(0, 3 - math.floor(math.log10(abs(mean)))) if mean and math.isfinite(mean) else 0
+    if digits > 8 or abs(mean) >= 1e6:
+        return f"{mean:.3e}" + (f" ± {_spread(values):.1e}" if len(values) > 1 else "")
+    return f"{mean:.{digits}f}" + (f" ± {_spread(values):.{digits}f}" if len(values) > 1 else "")
 
 
 def _percent(values: Sequence[float]) -> str:
@@ -157,7 +167,7 @@ def _reached(rounds: Sequence[int | None]) -> str:
     if not reached:
         return "never"
     some = f" ({len(reached)} of {len(rounds)})" if len(reached) < len(rounds) else ""
-    return _number(reached) + some
+    return f"{_mean(reached):.0f}" + (f" ± {_spread(reached):.0f}" if len(reached) > 1 else "") + some
 
 
 def _plain(values: Sequence[float]) -> str:

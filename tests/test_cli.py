@@ -1,0 +1,188 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from losac import __version__
+from losac.cli import app
+from losac.cli.compare import default_entries
+from losac.cli.experiment import Experiment
+from losac.history import History
+
+SMALL = ["--rounds", "4", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
+
+
+def losac(*arguments):
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, list(arguments))
+
+
+def refused(*arguments):
+    result = losac(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["data"]])
+def test_help_is_quick_and_has_no_heavy_import(command):
+    began = time.perf_counter()
+    code = f"""
+import sys
+from losac.cli import app
+app([*{command}, "--help"], standalone_mode=False)
+print("HEAVY", [name for name in ("jax", "numpy", "pandas", "matplotlib") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - began < 1.5
+    assert "Usage" in done.stdout
+    assert "HEAVY []" in done.stdout
+
+
+def test_version():
+    assert losac("version").stdout.strip() == losac("--version").stdout.strip() == __version__
+
+
+def test_run_saves_what_it_says(tmp_path):
+    result = losac("run", *SMALL, "--out", str(tmp_path / "new"))
+    assert result.exit_code == 0, result.output
+    for name in ("history.npz", "metrics.csv", "plot.png", "config.json"):
+        assert (tmp_path / "new" / name).stat().st_size > 0
+        assert str(tmp_path / "new" / name) in result.stdout
+    history = History.load(tmp_path / "new" / "history.npz")
+    assert (history.algorithm, history.rounds[-1], history.settings["blocks"]) == ("losac", 4, 2)
+    assert json.loads((tmp_path / "new" / "config.json").read_text())["clients"] == 6
+    assert "round 4 of 4" in result.stderr
+
+
+def test_json_is_all_that_is_printed(tmp_path):
+    result = losac("run", *SMALL, "--algorithm", "scaffold", "--set", "server_step=2", "--json", "--out", str(tmp_path))
+    answer = json.loads(result.stdout)
+    assert answer["result"]["settings"]["server_step"] == 2
+    assert answer["result"]["final"]["accuracy"] == pytest.approx(
+        History.load(tmp_path / "history.npz").final("accuracy")
+    )
+    assert result.stderr == ""
+
+
+def test_divergence_exits_3_and_keeps_what_was_measured(tmp_path):
+    result = losac("run", *SMALL, "--rounds", "12", "--step-size", "1e36", "--out", str(tmp_path))
+    assert result.exit_code == 3, result.output
+    assert "diverged at round" in result.stderr
+    assert History.load(tmp_path / "history.npz").diverged is not None
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compared")
+    entries = ("losac", "scaffold", "scaffold:server_step=2", "fedavg:step_size=1e36,local_steps=9")
+    return losac("compare", *entries, *SMALL, "--rounds", "12", "--seeds", "0,1", "--out", str(folder)), folder
+
+
+def test_compare_saves_everything(compared):
+    result, folder = compared
+    assert result.exit_code == 0, result.output
+    for name in ("comparison.csv", "comparison.png", "report.html", "partition.png", "config.json", "histories"):
+        assert (folder / name).exists()
+        assert str(folder / name) in result.stdout
+    assert len(list((folder / "histories").glob("*.npz"))) == 8
+
+
+def test_compare_marks_the_diverged_and_goes_on(compared):
+    result, folder = compared
+    assert "diverged at round" in result.stdout
+    assert "scaffold server_step=2" in result.stdout
+    assert "diverged at round" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_compare_defaults_hold_the_fair_rival():
+    experiment = Experiment(blocks=3)
+    methods = experiment.build_algorithms(default_entries(experiment))
+    assert [method.label for method in methods] == ["losac", "scaffold", "scaffold", "fedavg", "fedsaga"]
+    assert methods[2].server_step == 3
+    assert len({method.step_size for method in methods}) == 1
+
+
+def test_compare_as_json(tmp_path):
+    result = losac("compare", "losac", *SMALL, "--seeds", "0,5", "--json", "--out", str(tmp_path))
+    assert [run["seed"] for run in json.loads(result.stdout)["results"]] == [0, 5]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_interrupt_exits_130(command, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("losac.history.simulate", interrupt)
+    result = losac(command, *SMALL, "--out", str(tmp_path))
+    assert result.exit_code == 130
+    assert "interrupted; nothing was saved" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--data", "digit"], "digits"),
+        (["run", "--algorithm", "scafold"], "did you mean 'scaffold'"),
+        (["run", "--set", "server_stp=3"], "did you mean 'server_step'"),
+        (["run", "--set", "server_step"], "NAME=VALUE"),
+        (["run", "--model", "2n"], "did you mean '2nn'"),
+        (["run", "--model", "logistic"], "use softmax"),
+        (["run", "--model", "linear"], "instead of linear"),
+        (["run", "--step-size", "-1"], "step_size=-1.0 must be a positive number"),
+        (["run", "--partition", "sort"], "sorted"),
+        (["run", "--reduction", "max"], "'sum' (the paper) or 'mean'"),
+        (["run", "--batch-size", "8"], "blocks=M"),
+        (["compare", "--seeds", "a"], "separated by commas"),
+        (["compare", "--seeds", "1,1"], "twice"),
+        (["compare", "fedavg:scaling=exact"], "fedavg has no setting 'scaling'"),
+        (["data", "show", "digist"], "digits"),
+        (["data", "download", "digist"], "known are"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(*arguments)
+
+
+def test_out_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "give a folder" in refused("run", *SMALL, "--out", str(tmp_path / "file"))
+
+
+def test_a_method_with_one_step_needs_no_option(tmp_path):
+    assert Experiment().build_algorithms(["dsgd"])[0].draw.steps == 1
+
+
+def test_own_blocks_put_aside_mini_batches():
+    losac_, fedavg = Experiment(batch_size=8).build_algorithms(["losac:blocks=3", "fedavg"])
+    assert (losac_.blocks, losac_.batch_size) == (3, None)
+    assert (fedavg.blocks, fedavg.batch_size, fedavg.local_steps) == (None, 8, None)
+
+
+def test_the_papers_settings_are_the_defaults_of_its_data():
+    mnist = Experiment(data="mnist")
+    names = ("clients", "clients_per_round", "local_steps", "blocks", "step_size", "rounds", "partition")
+    assert [mnist.resolved(name) for name in names] == [100, 10, 2, 5, 1e-4, 500, "sorted"]
+
+
+@pytest.mark.parametrize("data", ["quadratic", "logistic"])
+def test_made_data_runs_with_its_defaults(data, tmp_path):
+    result = losac("run", "--data", data, "--rounds", "3", "--quiet", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+
+
+def test_data_list_and_show(tmp_path):
+    assert "comes with scikit-learn" in losac("data", "list").stdout
+    assert "needs no download" in losac("data", "download", "digits").stdout
+    picture = tmp_path / "picture.png"
+    result = losac("data", "show", "digits", "--clients", "4", "--partition", "sorted", "--out", str(picture))
+    assert "1,438 rows" in result.stdout
+    assert "labels per client: 3 to 4" in result.stdout
+    assert picture.stat().st_size > 0

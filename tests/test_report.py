@@ -1,0 +1,177 @@
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from losac import report
+from losac.data import load
+from losac.history import History
+from losac.report.groups import mean_curve
+
+
+def history(algorithm="losac", seed=0, *, rounds=5, diverged=None, metrics=None, **settings):
+    rng = np.random.default_rng([seed, len(algorithm)])
+    steps = np.arange(rounds)
+    measured = {
+        "loss": 2.0 * 0.5**steps + 0.01 * rng.random(rounds),
+        "accuracy": steps / 10 + 0.01 * rng.random(rounds),
+    }
+    return History(
+        algorithm=algorithm,
+        settings={"step_size": 0.1, "blocks": 5, **settings},
+        task="toy",
+        seed=seed,
+        rounds=steps * 2,
+        metrics=measured if metrics is None else metrics,
+        bytes_up=steps * 1_000_000,
+        bytes_down=steps * 2_000_000,
+        gradients=steps * 100.0,
+        seconds=steps * 0.5,
+        diverged=diverged,
+    )
+
+
+def comparison():
+    return [
+        *(history("losac", seed, scaling="paper") for seed in (0, 1, 2)),
+        *(history("scaffold", seed, server_step=1.0) for seed in (0, 1, 2)),
+        *(history("scaffold", seed, server_step=5) for seed in (0, 1, 2)),
+    ]
+
+
+def text_of(table):
+    console = Console(width=160, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_seeds_are_grouped_and_labels_tell_settings_apart():
+    groups = report.group_histories(comparison())
+    assert [group.label for group in groups] == ["losac", "scaffold server_step=1", "scaffold server_step=5"]
+    assert [len(group.runs) for group in groups] == [3, 3, 3]
+
+
+def test_given_labels_group():
+    groups = report.group_histories([history("losac"), history("fedavg")], ["one", "one"])
+    assert [group.label for group in groups] == ["one"]
+    with pytest.raises(ValueError, match="labels has 1 entries for 2 histories"):
+        report.group_histories([history(), history()], ["one"])
+    with pytest.raises(ValueError, match="at least one"):
+        report.group_histories([])
+
+
+def test_histories_plot_has_a_panel_per_metric_and_a_band_per_group():
+    figure = report.plot_histories(comparison())
+    loss, accuracy = figure.axes
+    assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
+    assert (loss.get_ylabel(), accuracy.get_ylabel()) == ("training loss", "test accuracy")
+    assert loss.get_xlabel() == "round"
+    assert [len(panel.lines) for panel in figure.axes] == [3, 3]
+    assert [len(panel.collections) for panel in figure.axes] == [3, 3]
+    looks = {(line.get_color(), line.get_linestyle()) for line in loss.lines}
+    assert len(looks) == 3
+
+
+def test_single_run_has_no_band_and_metrics_can_be_chosen():
+    figure = history().plot(["accuracy"])
+    (panel,) = figure.axes
+    assert len(panel.lines) == 1
+    assert not panel.collections
+    np.testing.assert_allclose(panel.lines[0].get_ydata(), history().metrics["accuracy"])
+
+
+def test_test_loss_is_shown_only_without_other_metrics():
+    values = np.array([3.0, 2.0, 1.0, 0.5, 0.2])
+    with_accuracy = history(metrics={"loss": values, "test_loss": values, "accuracy": values})
+    without = history(metrics={"loss": values, "test_loss": values})
+    assert [panel.get_ylabel() for panel in with_accuracy.plot().axes] == ["training loss", "test accuracy"]
+    assert [panel.get_ylabel() for panel in without.plot().axes] == ["training loss", "test loss"]
+
+
+def test_comparison_plot_shows_accuracy_against_every_cost():
+    panels = report.plot_comparison(comparison(), target=0.3).axes
+    assert [panel.get_xlabel() for panel in panels] == [
+        "round", "round", "megabytes sent, up and down", "single-sample gradients",
+    ]  # fmt: skip
+    assert panels[2].lines[0].get_xdata()[-1] == pytest.approx(12)
+    assert [len(panel.lines) for panel in panels] == [3, 4, 4, 4]
+
+
+def test_diverged_runs_are_marked():
+    figure = report.plot_histories([history(), history("fedavg", rounds=3, diverged=6)])
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["losac", "fedavg (diverged at round 6)"]
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["None", "None", "x"]
+
+
+def test_mean_ends_where_the_first_seed_diverged():
+    (group,) = report.group_histories([history(seed=0), history(seed=1, rounds=3, diverged=6)])
+    assert mean_curve(group, "loss").x.tolist() == [0, 2, 4]
+    assert group.fate == "1 of 2 seeds diverged, the first at round 6"
+
+
+def test_unmeasured_losses_are_left_out():
+    loss = np.array([3.0, np.nan, 1.0, np.nan, 0.2])
+    (group,) = report.group_histories([history(metrics={"loss": loss, "accuracy": loss})])
+    assert mean_curve(group, "loss").x.tolist() == [0, 4, 8]
+
+
+def test_table_numbers_are_the_histories_numbers(tmp_path):
+    histories = comparison()
+    row = report.comparison_rows(histories, target=0.2)[0]
+    assert row.final["loss"] == tuple(h.final("loss") for h in histories[:3])
+    assert row.to_target == tuple(h.rounds_to("accuracy", 0.2) for h in histories[:3])
+    path = report.write_csv(histories, tmp_path / "new" / "table.csv", target=0.2)
+    first = next(csv.DictReader(path.read_text().splitlines()))
+    assert float(first["loss"]) == pytest.approx(np.mean(row.final["loss"]))
+    assert float(first["accuracy_std"]) == pytest.approx(np.std(row.final["accuracy"], ddof=1))
+    assert (float(first["megabytes_up"]), float(first["megabytes_down"])) == (4, 8)
+    assert first["seeds"] == "3"
+
+
+def test_table_says_plainly_what_diverged_and_what_was_never_reached():
+    histories = [history(), history("fedavg", rounds=3, diverged=6)]
+    text = text_of(report.comparison_table(histories, target=0.35))
+    assert "diverged at round 6" in text
+    assert "never" in text
+    assert report.comparison_rows(histories)[1].final["loss"] == ()
+
+
+def test_notes_name_the_favoured_and_the_fair_rival():
+    same, favoured = report.fairness_notes(comparison())
+    assert "same step size η = 0.1" in same
+    assert "not a fair comparison" in same
+    assert "M = 5 times as far" in favoured
+    assert "scaffold server_step=5" in favoured
+    (differ,) = report.fairness_notes([history(), history("fedavg", step_size=0.3)])
+    assert "η = 0.1, 0.3" in differ
+    assert report.fairness_notes([history()]) == []
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    histories = [*comparison(), history("fedavg", rounds=3, diverged=6)]
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    data = load("digits", clients=5, partition="sorted")
+    report.write_page(histories, path, data=data, config={"model": "<b>2nn"}, target=0.3, title="A & B")
+    return path.read_text(encoding="utf-8")
+
+
+def test_page_fetches_nothing(page):
+    head, body = page.split("<script>", 1)[0], re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert page.count("<script") - page.count('"<script') >= 2
+    assert not re.search(r"<script[^>]+src=|<link|@import|url\(", head)
+    assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)"', body))
+    assert "http" not in re.sub(r'src="[^"]*"', "", body)
+
+
+def test_page_holds_names_table_notes_and_configuration(page):
+    for text in ("A &amp; B", "scaffold server_step=5", "diverged at round 6", "not a fair comparison", "&lt;b&gt;2nn"):
+        assert text in page
+    assert page.count('<div class="chart"') == 4
+    assert page.count('scope="row"') == 4
+    assert "width=device-width" in page
+    assert "@media print" in page
