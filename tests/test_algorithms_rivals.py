@@ -31,7 +31,8 @@ from losac.algorithms.momentum import FedavgMomentum, ScaffoldMomentum
 from losac.algorithms.scaffnew import Scaffnew
 from losac.algorithms.scaffold import Scaffold
 from losac.algorithms.tamuna import Pattern, Tamuna, pack, unpack
-from problems import drawn_blocks, drawn_clients, quadratic
+from losac.simulation.drawing import block_of
+from problems import drawn_clients, quadratic
 
 N, S, K, D = 6, 3, 4, 3
 SPARSE = 0.6
@@ -314,9 +315,17 @@ def test_tamuna_follows_its_equations():
     np.testing.assert_allclose(h.sum(0), 0, atol=1e-10)
 
 
+def blocks_of_second_phase(r: int, client: int, blocks: int) -> list[int]:
+    with enable_x64(True):
+        key = jax.random.key(0)
+        for value in (r, 1, client):
+            key = jax.random.fold_in(key, value)
+        return [int(block_of(key, t, blocks)) for t in range(K)]
+
+
 def test_local_svrg_follows_its_equations():
-    q, blocks, seed = 0.4, 2, 0
-    parts = [(x, y) for x, y in map(PROBLEM.data.client, range(N))]
+    q, blocks = 0.4, 2
+    parts = [PROBLEM.data.client(i) for i in range(N)]
 
     def block_gradient(i: int, j: int, w: np.ndarray) -> np.ndarray:
         a, b = (np.array_split(v, blocks)[j] for v in parts[i])
@@ -326,29 +335,19 @@ def test_local_svrg_follows_its_equations():
     mean, renewals = np.zeros(D), 0
     for r in range(9):
         with enable_x64(True):
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), r), 0)
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), r), 0)
             lot = float(jax.random.uniform(jax.random.fold_in(key, 2**31 - 2), (), "float32"))
         if lot < q:
             y, mean, renewals = x, mean_gradient(x), renewals + 1
         models = []
         for i in chosen(r):
             w = x
-            for j in drawn_blocks_of_phase(seed, r, 1, i, blocks):
+            for j in blocks_of_second_phase(r, i, blocks):
                 w = w - ETA * (block_gradient(i, j, w) - block_gradient(i, j, y) + mean)
             models.append(w)
         x = np.mean(models, axis=0)
     assert 1 < renewals < 9
     np.testing.assert_allclose(run(LocalSvrg(ETA, K, blocks, refresh=q), 9, S).params, x, rtol=1e-11)
-
-
-def drawn_blocks_of_phase(seed: int, r: int, phase: int, client: int, blocks: int) -> list[int]:
-    if phase == 0:
-        return drawn_blocks(seed, r, client, K, blocks)
-    with enable_x64(True):
-        key = jax.random.key(seed)
-        for value in (r, phase, client):
-            key = jax.random.fold_in(key, value)
-        return [int(jax.random.randint(jax.random.fold_in(key, t), (), 0, blocks, "int32")) for t in range(K)]
 
 
 def test_fedlin_follows_its_equations():

@@ -54,7 +54,8 @@ class Fedadmm(LocalMethod):
        w &\leftarrow w - \eta\big(g_i(w) + \pi_i + \rho(w - Z)\big), \qquad \pi_i \leftarrow \pi_i + \rho(w - Z), \\
        Z &\leftarrow Z + \frac\gamma S\sum_{i\in\mathcal S}\Big(\Delta X_i + \frac{\Delta\pi_i}\rho\Big), \quad X_i = w.
 
-    It ends where ∇f(x) = ρ(1 − S/(γN))(x − x⁰): at the optimum only with γ = S/N.
+    It ends where ∇f(x) = ρ(1 − S/(γN))(x − x⁰): at the optimum only with γ = S/N. With γ > S/N it diverges unless the
+    local problems are nearly solved.
 
     Every X_i starts at x⁰, and every π_i at zero.
 

@@ -18,8 +18,8 @@ class Fedpaq(Fedavg):
     .. math:: w \leftarrow w - \eta\, g_i(w), \qquad
        x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S} Q_s(w_i - x)
 
-    Q_s is :class:`losac.algorithms.compression.Qsgd`, whose noise is in proportion to the clients' updates: it stays, with
-    FedAvg's bias, when the clients differ.
+    Q_s is :class:`losac.algorithms.compression.Qsgd`, whose noise is in proportion to the clients' updates: it stays,
+    with FedAvg's bias, when the clients differ.
 
     Args:
       step_size: η, the local step.

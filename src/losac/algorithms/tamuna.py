@@ -85,7 +85,7 @@ class Tamuna(Scaffnew):
 
     def phases(self) -> tuple[Phase, ...]:
         """Train; then return the average to the same clients."""
-        return self, Settle(self)
+        return self, Settle(self.probability, self.step_size, self.sparsity)
 
     def init_client(self, x: Tree) -> Turn:  # type: ignore[override]
         """Start with h_i = 0."""
@@ -98,7 +98,7 @@ class Tamuna(Scaffnew):
     def end(self, here: Local, x: Tree, client: Turn, w: Tree) -> tuple[Tree, Turn]:  # type: ignore[override]
         """Send some coordinates of the move."""
         column = jax.random.permutation(here.common, jnp.arange(here.sampled, dtype=jnp.int32))[here.slot]
-        return pack(self.pattern(here), column, sub(w, x)), Turn(client.h, w, column)
+        return pack(pattern_of(self.sparsity, here), column, sub(w, x)), Turn(client.h, w, column)
 
     def receive(self, row: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Put the coordinates back in their places."""
@@ -106,17 +106,8 @@ class Tamuna(Scaffnew):
 
     def update(self, here: Federation, x: Tree, received: Received) -> Tree:
         """Average each coordinate over its s senders."""
-        pattern = self.pattern(here)
+        pattern = pattern_of(self.sparsity, here)
         return axpy(pattern.columns / (pattern.senders * received.count), received.total, x)
-
-    def pattern(self, here: Local | Federation) -> Pattern:
-        """Return the pattern of s senders among S clients."""
-        s = self.sparsity or here.sampled
-        if not 2 <= s <= here.sampled:
-            raise ValueError(
-                f"tamuna needs 2 ≤ sparsity ≤ clients per round, not sparsity={s} with {here.sampled} clients per round"
-            )
-        return Pattern(s, here.sampled)
 
 
 class Settle(Phase):
@@ -124,7 +115,9 @@ class Settle(Phase):
 
     clients: ClassVar[Clients] = "same"
 
-    method: Tamuna = node()
+    probability: Any = node()
+    step_size: Any = node()
+    sparsity: int | None = count(None)
 
     def step(self, here: Local, x: Tree, client: Turn, local: Tree, grad: Gradient, *y: Tree) -> Tree:
         """Change nothing: the round's random number of steps has been taken."""
@@ -132,14 +125,24 @@ class Settle(Phase):
 
     def end(self, here: Local, x: Tree, client: Turn, local: Tree) -> tuple[Tree, Turn]:
         """Renew h_i where the client sent its coordinate."""
-        pattern, n = self.method.pattern(here), here.clients
+        pattern, n = pattern_of(self.sparsity, here), here.clients
         chi = n * (pattern.senders - 1) / (pattern.senders * (n - 1))
         gap = unpack(pack(pattern, client.column, sub(x, client.w)))
-        return (), client._replace(h=axpy(self.method.probability * chi / self.method.step_size, gap, client.h))
+        return (), client._replace(h=axpy(self.probability * chi / self.step_size, gap, client.h))
 
     def update(self, here: Federation, server: Tree, received: Received) -> Tree:
         """Change nothing."""
         return server
+
+
+def pattern_of(sparsity: int | None, here: Local | Federation) -> Pattern:
+    """Return the pattern of s senders among S clients."""
+    s = sparsity or here.sampled
+    if not 2 <= s <= here.sampled:
+        raise ValueError(
+            f"tamuna needs 2 ≤ sparsity ≤ clients per round, not sparsity={s} with {here.sampled} clients per round"
+        )
+    return Pattern(s, here.sampled)
 
 
 def pack(pattern: Pattern, column: Any, tree: Tree) -> Tree:

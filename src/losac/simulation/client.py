@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from losac.algorithms.contract import Algorithm, Local, Phase
 from losac.prox import Regularizer
@@ -121,7 +122,7 @@ def train(
     def full(params: Tree) -> Tree:
         tally.full += 1
         whole = drawing.whole(shape.full, resident.rows, visit.client)
-        return gradient(params, whole, shape.full, 1, visit.key, message.model_state)[0]
+        return gradient(params, whole, shape.full, (1, 1), visit.key, message.model_state)[0]
 
     here = Local(
         shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, steps, full, visit.slot, visit.common
@@ -183,14 +184,14 @@ def _transform(
 
 def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[..., tuple[Tree, Tree]]:
     """Return the gradient of factor · N·p_i · (the sum, or sum / n_i, of the losses of a batch)."""
-    weight: Any = 1 if averages_by_weight(visit.phase) else resident.weight[visit.client]
+    weight: Any = 1.0 if averages_by_weight(visit.phase) else resident.weight[visit.client]
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
 
-    def gradient(params: Tree, batch: Batch, cut: Cut, factor: Any, key: Array, model_state: Tree) -> tuple[Tree, Tree]:
+    def gradient(params: Tree, batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree) -> tuple[Tree, Tree]:
         def value(p: Tree) -> tuple[Array, Tree]:
             total, after = shape.objective.total(p, batch, cut, key, model_state)
-            return total * (weight * factor).astype(total.dtype), after
+            return total * jnp.asarray(weight * factor[0] / factor[1], total.dtype), after
 
         return jax.grad(value, has_aux=True)(params)
 

@@ -27,11 +27,11 @@ class Rows(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The data of one client's local steps: which block a step uses, its rows, and the factor on their sum."""
+    """The data of one client's local steps: which block a step uses, its rows, and the factor on their sum, a fraction."""
 
     block: Callable[[Any], Any]
     batch: Callable[[Any], Batch]
-    factor: Callable[[Batch], Any]
+    factor: Callable[[Batch], tuple[Any, Any]]
 
 
 def cut(draw: Draw, sizes: np.ndarray) -> Cut:
@@ -91,7 +91,7 @@ def _blocks(blocks: int, shape: Cut, rows: Rows, offset: Array, size: Array, key
             shape, lambda a: jax.lax.dynamic_slice_in_dim(a, start, shape.rows), rows, quotient + (j < rest)
         )
 
-    return Stage(lambda t: block_of(key, t, blocks), batch, lambda b: blocks)
+    return Stage(lambda t: block_of(key, t, blocks), batch, lambda b: (blocks, 1))
 
 
 def _batches(
@@ -113,7 +113,7 @@ def _batches(
         real = jnp.minimum(size - start, batch_size)
         return _real_rows(shape, lambda a: a[offset + order], rows, real)
 
-    return Stage(lambda t: t, batch, lambda b: size / b.size)
+    return Stage(lambda t: t, batch, lambda b: (size, b.size))
 
 
 def _order(key: Array, size: Array, most_rows: int) -> Array:
