@@ -285,11 +285,12 @@ def test_scaffnew_follows_its_equations():
     for r in range(9):
         steps, _ = round_draws(r, p)
         counts.add(steps)
-        models = [descend(x, lambda w, i=i, h=h: gradient(i, w) - h[i], ETA, steps) for i in range(N)]
+        eta = float(decaying(r))
+        models = [descend(x, lambda w, i=i, h=h: gradient(i, w) - h[i], eta, steps) for i in range(N)]
         x = np.mean(models, axis=0)
-        h = h + p / ETA * (x - np.array(models))
+        h = h + p / eta * (x - np.array(models))
     assert len(counts) > 2
-    result = run(Scaffnew(ETA, probability=p), 9)
+    result = run(Scaffnew(decaying, probability=p), 9)
     np.testing.assert_allclose(result.params, x, rtol=1e-11)
     np.testing.assert_allclose(result.state.store.rows.state.h.sum(0), 0, atol=1e-10)
 

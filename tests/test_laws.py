@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from catalogue import BIASED, CATALOGUE, CLIENTS, EXACT, RANDOM_BLOCKS, REFUSED, REGIMES, SAMPLED, STEPS, Entry, Regime
-from problems import quadratic
 
 import losac
+from catalogue import BIASED, CATALOGUE, CLIENTS, EXACT, RANDOM_BLOCKS, REFUSED, REGIMES, SAMPLED, STEPS, Entry, Regime
 from losac.simulation import Layout
+from problems import quadratic
 
 PROBLEM = quadratic(clients=CLIENTS)
 ROUNDS = 4000
@@ -60,7 +60,9 @@ def test_engine_independence(entry: Entry):
         other = losac.simulate(PROBLEM.task, algorithm, rounds=7, eval_every=3, **run, layout=layout)
         np.testing.assert_allclose(other.params, whole.params, rtol=1e-12, atol=1e-13)
     half = losac.simulate(PROBLEM.task, algorithm, rounds=4, **run, layout=Layout(1, 1), keep_state=True)
-    rest = losac.simulate(PROBLEM.task, algorithm, rounds=3, **run, layout=Layout(1, 1), state=half.state, keep_state=True)
+    rest = losac.simulate(
+        PROBLEM.task, algorithm, rounds=3, **run, layout=Layout(1, 1), state=half.state, keep_state=True
+    )
     assert rest.rounds.tolist() == [4, 5, 6, 7]
     for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(rest.state)):
         assert jax.numpy.array_equal(a, b)
@@ -74,7 +76,8 @@ def test_structure_and_dtype_stay(entry: Entry):
     sampled = CLIENTS if entry.sampling == REFUSED else SAMPLED
     algorithm = entry.make(10.0, RANDOM_BLOCKS)
     first, again, other = (
-        losac.simulate(task, algorithm, rounds=2, clients_per_round=sampled, eval_every=2, seed=seed) for seed in (0, 0, 1)
+        losac.simulate(task, algorithm, rounds=2, clients_per_round=sampled, eval_every=2, seed=seed)
+        for seed in (0, 0, 1)
     )
     start = task.init_params(jax.random.key(0))
     assert jax.tree.structure(first.params) == jax.tree.structure(start)

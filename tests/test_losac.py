@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from problems import blocks_of, drawn_blocks, drawn_clients, quadratic
 
 import losac
 from losac.algorithms import losac as method
 from losac.simulation import Layout
+from problems import blocks_of, drawn_blocks, drawn_clients, quadratic
 
 N, S, M, T = 5, 2, 3, 4
 RAGGED = quadratic(clients=N, samples=[9, 12, 7, 10, 8], dim=3)
@@ -101,7 +101,13 @@ def test_one_full_step_is_gradient_descent_for_all():
     for _ in range(4):
         x = x - eta * gradient @ (x - RAGGED.optimum)
     first = losac.algorithms.losac(eta, 1, 1, scaling="exact")
-    for algorithm in (a.scaffold(eta, 1), a.scaffold(eta, 1, option=1), a.fedavg(eta, 1), a.fedsaga(eta, 1, 1), a.dsgd(eta)):
+    for algorithm in (
+        a.scaffold(eta, 1),
+        a.scaffold(eta, 1, option=1),
+        a.fedavg(eta, 1),
+        a.fedsaga(eta, 1, 1),
+        a.dsgd(eta),
+    ):
         run = losac.simulate(RAGGED.task, algorithm, rounds=4, dtype="float64")
         np.testing.assert_allclose(run.params, x, rtol=1e-11)
     run = losac.simulate(RAGGED.task, first, rounds=4, dtype="float64")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import drawn_blocks, drawn_clients, quadratic
 
 import losac
 from losac.algorithms import scaffold
+from problems import drawn_blocks, drawn_clients, quadratic
 
 PROBLEM = quadratic(clients=5, samples=8, dim=3)
 ETA = 0.1 / PROBLEM.curvature
@@ -31,7 +31,12 @@ def test_the_options_agree_for_one_full_step():
     """Law 2: at K = 1 with full gradients, (x − w)/(Kη) + c_i − c is the gradient at x."""
     runs = [
         losac.simulate(
-            PROBLEM.task, scaffold(ETA, 1, option=option), rounds=6, clients_per_round=2, dtype="float64", keep_state=True
+            PROBLEM.task,
+            scaffold(ETA, 1, option=option),
+            rounds=6,
+            clients_per_round=2,
+            dtype="float64",
+            keep_state=True,
         )
         for option in (1, 2)
     ]

@@ -11,11 +11,11 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import quadratic
 
 import losac
 from losac.simulation import Layout
 from losac.simulation.sampling import Available, Uniform, Weighted, draw_clients
+from problems import quadratic
 
 A = losac.algorithms
 PROBLEM = quadratic(clients=6, samples=8, dim=3)
@@ -30,7 +30,10 @@ def least_squares(clients, **options):
 def random_clients(sizes, dim=2, seed=0, dtypes=(np.float64,)):
     rng = np.random.default_rng(seed)
     return [
-        (rng.normal(size=(n, dim)).astype(dtypes[i % len(dtypes)]), rng.normal(size=n).astype(dtypes[-1 - i % len(dtypes)]))
+        (
+            rng.normal(size=(n, dim)).astype(dtypes[i % len(dtypes)]),
+            rng.normal(size=n).astype(dtypes[-1 - i % len(dtypes)]),
+        )
         for i, n in enumerate(sizes)
     ]
 
@@ -131,7 +134,9 @@ def test_shuffled_batches_visit_every_sample_once_an_epoch():
             continue
         run = losac.simulate(task, A.fedavg(1.0, batch_size=batch, epochs=3), rounds=1, clients_per_round=1,
                              sampling=[[client]], dtype="float64")  # fmt: skip
-        np.testing.assert_allclose(run.params, -3 * (clients[client][0] ** 2).reshape(-1, batch).mean(1).sum(), rtol=1e-12)
+        np.testing.assert_allclose(
+            run.params, -3 * (clients[client][0] ** 2).reshape(-1, batch).mean(1).sum(), rtol=1e-12
+        )
     seven = losac.simulate(task, A.fedavg(1.0, batch_size=batch, epochs=1), rounds=1, clients_per_round=1, sampling=[[0]],
                            dtype="float64")  # fmt: skip
     squares = np.arange(7.0) ** 2
@@ -194,7 +199,9 @@ def test_bad_samplers_are_refused(sampling, message):
 
 
 def test_divergence_is_named_and_what_was_measured_is_kept():
-    with pytest.raises(losac.DivergedError, match=r"losac with step_size=10 diverged at round \d+.*try step_size=2\.5") as caught:
+    with pytest.raises(
+        losac.DivergedError, match=r"losac with step_size=10 diverged at round \d+.*try step_size=2\.5"
+    ) as caught:
         losac.simulate(PROBLEM.task, A.losac(10.0, 5, 2), rounds=400, clients_per_round=2)
     history = caught.value.history
     assert history.diverged is not None
@@ -207,7 +214,9 @@ def test_schedules_of_the_step_size():
     """A schedule over rounds equals the runs with its values, one after the other."""
     schedule = optax.piecewise_constant_schedule(ETA, {2: 0.1})
     whole = losac.simulate(PROBLEM.task, A.scaffold(schedule, 3), rounds=4, clients_per_round=3, dtype="float64")
-    first = losac.simulate(PROBLEM.task, A.scaffold(ETA, 3), rounds=2, clients_per_round=3, dtype="float64", keep_state=True)
+    first = losac.simulate(
+        PROBLEM.task, A.scaffold(ETA, 3), rounds=2, clients_per_round=3, dtype="float64", keep_state=True
+    )
     rest = losac.simulate(
         PROBLEM.task, A.scaffold(0.1 * ETA, 3), rounds=2, clients_per_round=3, dtype="float64", state=first.state
     )
@@ -298,6 +307,8 @@ def test_cost_of_a_round_does_not_grow_with_the_number_of_clients():
         task = losac.regression(losac.models.linear(2), data)
         engine = Engine(task, A.scaffold(0.1, 2), default_plan(4), 0)
         ids, active = np.arange(4, dtype=np.int32), np.ones(4, bool)
-        lowered = jax.jit(program.one_round, static_argnums=0).lower(engine.shape, engine.problem, engine.state, ids, active)
+        lowered = jax.jit(program.one_round, static_argnums=0).lower(
+            engine.shape, engine.problem, engine.state, ids, active
+        )
         flops.append(lowered.compile().cost_analysis()["flops"])
     assert flops[1] < 1.01 * flops[0]

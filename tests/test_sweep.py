@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import quadratic
 
 import losac
 from losac.simulation import members
+from problems import quadratic
 
 A = losac.algorithms
 PROBLEM = quadratic(clients=6, samples=8, dim=3)
@@ -39,7 +39,9 @@ def test_counts_make_programs_of_their_own():
 
 def test_large_models_are_shared_out_to_the_devices(monkeypatch):
     """The other way to lay members out gives the same numbers, with members that do not divide the devices."""
-    vectorised = losac.sweep(PROBLEM.task, A.losac(ETA / 10, 3, 2), {"step_size": [ETA / 10, ETA / 20, ETA / 30]}, **RUN)
+    vectorised = losac.sweep(
+        PROBLEM.task, A.losac(ETA / 10, 3, 2), {"step_size": [ETA / 10, ETA / 20, ETA / 30]}, **RUN
+    )
     monkeypatch.setattr(members, "SMALL", 0)
     shared = losac.sweep(PROBLEM.task, A.losac(ETA / 10, 3, 2), {"step_size": [ETA / 10, ETA / 20, ETA / 30]}, **RUN)
     for a, b in zip(vectorised.members, shared.members):

@@ -13,14 +13,15 @@ import jax.numpy as jnp
 from losac._settings import PROBABILITY, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.invariant import require_mean
-from losac.trees import Tree, add, axpy, map_trees, sub, zeros
+from losac.trees import Tree, add, axpy, map_trees, squared_norm, sub, zeros
 
 
 class Control(NamedTuple):
-    """A client's control variate h and the model w that it sent last."""
+    """A client's control variate h, and what will renew it: the model w that it sent last, and p/η of that round."""
 
     h: Tree
     w: Tree
+    rate: Any
 
 
 class Scaffnew(LocalMethod):
@@ -64,12 +65,11 @@ class Scaffnew(LocalMethod):
 
     def init_client(self, x: Tree) -> Control:
         """Start with h_i = 0, as if the average x⁰ had been sent."""
-        return Control(zeros(x), x)
+        return Control(zeros(x), x, squared_norm(zeros(x)))
 
     def begin(self, here: Local, x: Tree, client: Control) -> tuple[Tree, Control]:
         """Renew h_i by the average of the last round; start from it."""
-        rate = self.probability / self.step_size
-        return x, client._replace(h=map_trees(lambda h, x, w: h + rate * (x - w), client.h, x, client.w))
+        return x, client._replace(h=map_trees(lambda h, x, w: h + client.rate * (x - w), client.h, x, client.w))
 
     def step(self, here: Local, x: Tree, client: Control, w: Tree, grad: Gradient) -> Tree:
         """Take one corrected step."""
@@ -77,7 +77,7 @@ class Scaffnew(LocalMethod):
 
     def end(self, here: Local, x: Tree, client: Control, w: Tree) -> tuple[Tree, Control]:
         """Send how far the model moved; remember where it was."""
-        return sub(w, x), client._replace(w=w)
+        return sub(w, x), Control(client.h, w, client.rate * 0 + self.probability / self.step_size)
 
     def record(self, here: Local, upload: Tree, sent: Tree, client: Control, *y: Tree) -> tuple[Tree, ...]:
         """Remember the model that the server received."""

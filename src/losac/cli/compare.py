@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import INTERRUPTED, one_line_errors, say
+from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
-from losac.cli.output import print_paths, results_folder, save_config, save_histories, summary, to_json, wide_console
+from losac.cli.output import (
+    check_folder,
+    fresh_folder,
+    print_paths,
+    save_config,
+    save_histories,
+    summary,
+    to_json,
+    wide_console,
+)
 from losac.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -48,12 +57,12 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Compare algorithms at the same step size unless told otherwise; write a table, figures and a page."""
+    """Compare algorithms at the same step size unless told otherwise; print a table, and save figures and a page."""
     with one_line_errors():
+        check_folder(experiment.out, overwrite=experiment.overwrite)
         methods = experiment.build_algorithms(algorithms or default_entries(experiment))
         chosen = _parse_seeds(seeds)
         data = experiment.load_data()
-        folder = results_folder(experiment.out, f"compare-{experiment.data}")
         histories: list[History] = []
         try:
             _simulate(experiment, data, methods, chosen, histories)
@@ -62,19 +71,24 @@ def compare(
             interrupted = True
         target = experiment.defaults.target if target is None else target
         config = experiment.describe(data) | {"seeds": chosen, "target": target}
-        files = _save(histories, data, folder, config, target) if histories else []
+        files = _save(histories, data, experiment.out, config, target) if histories and experiment.out else []
         _tell(experiment, histories, files, config, target)
+        diverged = sum(history.diverged is not None for history in histories)
+        if diverged:
+            say(f"losac: {diverged} of {len(histories)} runs diverged; try a smaller step size for them")
         if interrupted:
-            done = f"the {len(histories)} finished runs are in {folder}" if histories else "nothing was saved"
-            say(f"losac: interrupted; {done}")
+            kept = f"the {len(histories)} finished runs are in {experiment.out}" if files else "nothing was saved"
+            say(f"losac: interrupted; {kept}")
             raise typer.Exit(INTERRUPTED)
+        if diverged == len(histories):
+            raise typer.Exit(DIVERGED)
 
 
 def default_entries(experiment: Experiment) -> list[str]:
-    """Return the paper's four, and SCAFFOLD with steps as long as LoSAC's: the fair rival at equal η."""
+    """Return the paper's four, and SCAFFOLD with steps as long as LoSAC's at equal η."""
     blocks = None if experiment.batch_size else experiment.resolved("blocks")
-    fair = [f"scaffold:server_step={blocks}"] if blocks and blocks > 1 else []
-    return ["losac", "scaffold", *fair, "fedavg", "fedsaga"]
+    as_long = [f"scaffold:server_step={blocks}"] if blocks and blocks > 1 else []
+    return ["losac", "scaffold", *as_long, "fedavg", "fedsaga"]
 
 
 def _parse_seeds(text: str) -> list[int]:
@@ -114,6 +128,7 @@ def _save(
 ) -> list[Path]:
     from losac.report import group_histories, plot_comparison, write_csv, write_page
 
+    fresh_folder(folder)
     picture, partition = folder / "comparison.png", folder / "partition.png"
     plot_comparison(histories, target=target).savefig(picture)
     data.plot().savefig(partition, dpi=150)
@@ -144,4 +159,4 @@ def _tell(
         for note in fairness_notes(histories):
             console.print(note, style="yellow")
         console.print()
-    print_paths(files)
+    print_paths(files, quiet=experiment.quiet)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from losac.cli.errors import one_line_errors
+from losac.cli.experiment import Experiment
 from losac.cli.output import wide_console
 
 if TYPE_CHECKING:
@@ -51,17 +52,15 @@ def show(
     clients: Annotated[int | None, typer.Option(help="Number of clients.", show_default="by data set")] = None,
     partition: Annotated[
         str | None,
-        typer.Option(help="iid, sorted, mixture:C, dirichlet:A, shards:K or group.", show_default="iid"),
+        typer.Option(help="iid, sorted, mixture:C, dirichlet:A, shards:K or group.", show_default="by data set"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
     data_dir: Annotated[Path | None, typer.Option(help="Folder with NAME.npz.")] = None,
     out: Annotated[Path | None, typer.Option(help="Picture to write.", show_default="NAME-partition.png")] = None,
 ) -> None:
-    """Print sizes and labels of a data set's clients, and save a picture of who holds what."""
+    """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
     with one_line_errors():
-        from losac.data import load
-
-        data = load(name, clients, partition or "iid", seed=seed, data_dir=data_dir)
+        data = Experiment(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
         path = out or Path(f"{name}-partition.png")
         path.parent.mkdir(parents=True, exist_ok=True)
         for line in _summary(data):

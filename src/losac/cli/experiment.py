@@ -51,7 +51,8 @@ class Experiment:
     rounds: Annotated[int | None, _option(_RUN, "Rounds to run.")] = None
     eval_every: Annotated[int | None, _option(_RUN, "Rounds between evaluations.")] = None
     dtype: Annotated[str, _option(_RUN, "float32 (default) or float64.")] = "float32"
-    out: Annotated[Path | None, _option(_OUTPUT, "Folder for the results. Default: a new one in runs/.")] = None
+    out: Annotated[Path | None, _option(_OUTPUT, "Folder to save the results in. Default: only print them.")] = None
+    overwrite: Annotated[bool, _option(_OUTPUT, "Replace the results in --out.", "--overwrite")] = False
     json: Annotated[bool, _option(_OUTPUT, "Print one JSON object and nothing else.", "--json")] = False
     quiet: Annotated[bool, _option(_OUTPUT, "Print the paths of the results only.", "--quiet", "-q")] = False
 
@@ -65,12 +66,12 @@ class Experiment:
         given = getattr(self, name)
         return getattr(self.defaults, name) if given is None else given
 
-    def load_data(self) -> FederatedData:
-        """Return the clients' data."""
+    def load_data(self, seed: int = 0) -> FederatedData:
+        """Return the clients' data, partitioned by a seed."""
         from losac.data import load
 
         clients = self.clients if self.resolved("partition") == "group" else self.resolved("clients")
-        return load(self.data, clients, self.resolved("partition"), data_dir=self.data_dir)
+        return load(self.data, clients, self.resolved("partition"), seed=seed, data_dir=self.data_dir)
 
     def build_task(self, data: FederatedData) -> Task:
         """Return the problem: the model on the data."""

@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from losac.cli.errors import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,15 +19,30 @@ if TYPE_CHECKING:
     from losac.history import History
 
 _WIDTH_OF_FILES = 130
+RESULTS = (
+    "history.npz", "metrics.csv", "plot.png", "config.json",
+    "report.html", "comparison.csv", "comparison.png", "partition.png", "histories/*.npz",
+)  # fmt: skip
+"""All that the commands write, as patterns."""
 
 
-def results_folder(out: Path | None, name: str) -> Path:
-    """Make and return the folder: the user's, or a new one named after the time."""
-    folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--out {folder} is a file; give a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def check_folder(out: Path | None, *, overwrite: bool) -> None:
+    """Refuse a folder that cannot take results, before anything is computed."""
+    if out is None or not out.exists():
+        return
+    if not out.is_dir():
+        raise ValueError(f"--out {out} is a file; give a folder")
+    if any(out.iterdir()) and not overwrite:
+        raise ValueError(f"--out {out} is not empty; give another folder, or --overwrite to replace its results")
+
+
+def fresh_folder(out: Path) -> Path:
+    """Make the folder, and take away what an earlier ``run`` or ``compare`` left in it."""
+    out.mkdir(parents=True, exist_ok=True)
+    for pattern in RESULTS:
+        for old in out.glob(pattern):
+            old.unlink()
+    return out
 
 
 def slug(label: str) -> str:
@@ -66,14 +82,15 @@ def to_json(value: Any) -> str:
 
 
 def summary(history: History) -> dict[str, Any]:
-    """Return what a run reached and cost, for ``--json``."""
+    """Return what a run reached and cost, for ``--json``; a diverged one reached nothing."""
+    finished = history.diverged is None
     return {
         "algorithm": history.algorithm,
         "settings": {k: v for k, v in history.settings.items() if v not in (None, ())},
         "seed": history.seed,
         "rounds": int(history.rounds[-1]),
         "diverged": history.diverged,
-        "final": {name: history.final(name) for name in history.metrics},
+        "final": {name: history.final(name) if finished else None for name in history.metrics},
         "bytes_up": int(history.bytes_up[-1]),
         "bytes_down": int(history.bytes_down[-1]),
         "gradients": float(history.gradients[-1]),
@@ -89,10 +106,12 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
-def print_paths(paths: Sequence[Path]) -> None:
-    """Print the paths, one on a line."""
+def print_paths(paths: Sequence[Path], *, quiet: bool) -> None:
+    """Print the paths, one on a line; where there are none, say how to have some."""
     for path in paths:
         typer.echo(str(path))
+    if not (paths or quiet):
+        say("Nothing was saved; --out DIR saves the runs, tables and figures.")
 
 
 def _plain(value: Any) -> Any:

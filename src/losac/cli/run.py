@@ -10,7 +10,7 @@ import typer
 from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
-from losac.cli.output import print_paths, results_folder, save_config, summary, to_json, wide_console
+from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, summary, to_json, wide_console
 from losac.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def run(
     with one_line_errors():
         import losac
 
+        check_folder(experiment.out, overwrite=experiment.overwrite)
         (method,) = experiment.build_algorithms([algorithm])
         data = experiment.load_data()
         task = experiment.build_task(data)
         options = experiment.simulation(data)
-        folder = results_folder(experiment.out, f"{method.label}-{experiment.data}")
         config = {**experiment.describe(data), "algorithm": method.label, "settings": method.settings(), "seed": seed}
         code, message = 0, ""
         latest: list[History] = []
@@ -59,15 +59,15 @@ def run(
                 latest[:] = [error.history]
             except KeyboardInterrupt:
                 code, message = INTERRUPTED, "interrupted"
-        files = _save(latest[0], folder, config) if latest else []
+        files = _save(latest[0], experiment.out, config) if latest and experiment.out else []
         _tell(experiment, latest, files, config)
         if message:
-            say(f"losac: {message}; {'what was measured is in ' + str(folder) if files else 'nothing was saved'}")
-        if code:
+            say(f"losac: {message}; {f'what was measured is in {experiment.out}' if files else 'nothing was saved'}")
             raise typer.Exit(code)
 
 
 def _save(history: History, folder: Path, config: dict[str, Any]) -> list[Path]:
+    fresh_folder(folder)
     table, picture = folder / "metrics.csv", folder / "plot.png"
     saved = history.save(folder / "history.npz")
     history.to_frame().to_csv(table, index=False)
@@ -84,4 +84,4 @@ def _tell(experiment: Experiment, latest: list[History], files: list[Path], conf
         from losac.report import comparison_table
 
         wide_console().print(comparison_table(latest, target=experiment.defaults.target))
-    print_paths(files)
+    print_paths(files, quiet=experiment.quiet)

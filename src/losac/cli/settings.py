@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def parse_settings(texts: Sequence[str], where: str) -> dict[str, Any]:
         if not (name and equals and value):
             raise ValueError(f"{where} {text!r} is not of the form NAME=VALUE, such as server_step=3")
         settings[name.strip().replace("-", "_")] = parse_value(value.strip())
+    if "uploads" in settings:
+        raise ValueError(f"{where} cannot set uploads, which takes objects; use losac.simulate in Python for it")
+    if settings.get("local_optimizer") is not None:
+        settings["local_optimizer"] = find_optimizer(str(settings["local_optimizer"]))
     return settings
 
 
@@ -88,6 +93,25 @@ def find_algorithm(name: str) -> type[Algorithm]:
         known = list(ALGORITHMS)
         raise ValueError(f"unknown algorithm {name!r}{nearest(name, known)}; known are {', '.join(known)}")
     return ALGORITHMS[name]
+
+
+def find_optimizer(name: str) -> Callable[..., Any]:
+    """Return the optax optimiser of a name: a function that needs a step size and nothing else."""
+    import optax
+
+    from losac._settings import nearest
+
+    known = [word for word in dir(optax) if not word.startswith("scale_") and _takes_step_size(getattr(optax, word))]
+    if name not in known:
+        raise ValueError(f"unknown local_optimizer {name!r}{nearest(name, known)}; known are {', '.join(known)}")
+    return getattr(optax, name)
+
+
+def _takes_step_size(function: Any) -> bool:
+    if not inspect.isfunction(function):
+        return False
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD] == ["learning_rate"]
 
 
 def _construct(cls: type[Algorithm], chosen: Mapping[str, Any], usual: Mapping[str, Any]) -> Algorithm:

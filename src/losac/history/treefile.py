@@ -63,7 +63,7 @@ def save(path: str | Path, tree: Tree) -> Path:
 def load(path: str | Path) -> Tree:
     """Read a tree back."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             return unpack(json.loads(str(file["structure"])), {k: file[k] for k in file.files})
     except FileNotFoundError:
         raise

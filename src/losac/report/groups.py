@@ -10,7 +10,7 @@ import numpy as np
 
 from losac.history import History
 
-Axis = Literal["rounds", "megabytes", "gradients"]
+Axis = Literal["rounds", "bytes", "gradients"]
 _OWN = ("loss", "objective", "test_loss")
 
 
@@ -36,7 +36,7 @@ class Group:
             return f"diverged at round {ends[0]}"
         if len(ends) == len(self.runs):
             where = f"round {ends[0]}" if len(set(ends)) == 1 else f"rounds {min(ends)} to {max(ends)}"
-            return f"diverged at {where}"
+            return f"all {len(ends)} seeds diverged at {where}"
         return f"{len(ends)} of {len(self.runs)} seeds diverged, the first at round {min(ends)}"
 
 
@@ -82,15 +82,10 @@ def headline_metric(histories: Sequence[History]) -> str:
     return "accuracy" if "accuracy" in known else known[-1]
 
 
-def is_loss(metric: str) -> bool:
-    """Whether a metric is a loss, and so belongs on a logarithmic axis."""
-    return any(word in metric for word in ("loss", "objective", "distance"))
-
-
 def axis_values(history: History, axis: Axis) -> np.ndarray:
-    """Return the rounds, the megabytes sent in both directions, or the gradients, at every evaluation."""
-    if axis == "megabytes":
-        return (history.bytes_up + history.bytes_down) / 1e6
+    """Return the rounds, the bytes sent in both directions, or the gradients, at every evaluation."""
+    if axis == "bytes":
+        return history.bytes_up + history.bytes_down
     return history.rounds if axis == "rounds" else history.gradients
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from losac.report.groups import Axis, Group, is_loss, mean_curve
+from losac.history.history import falls
+from losac.report.groups import Axis, Group, mean_curve
 from losac.report.style import name_of, style
 
 _GRID = "#e6e6e6"
@@ -17,12 +18,15 @@ def chart(groups: Sequence[Group], metric: str, axis: Axis, target: float | None
     """Return one chart: a line per group with its band; the traces of a group share a ``legendgroup``."""
     traces = [trace for index, group in enumerate(groups) for trace in _traces(index, group, metric, axis)]
     y_axis: dict[str, Any] = {"title": {"text": name_of(metric)}, "gridcolor": _GRID, "zeroline": False}
-    if is_loss(metric):
+    if falls(metric):
         y_axis |= {"type": "log", "dtick": "D2", "exponentformat": "power", "minor": {"ticks": "inside", "ticklen": 3}}
     elif metric == "accuracy":
         y_axis |= {"tickformat": ".0%"}
+    x_axis: dict[str, Any] = {"title": {"text": name_of(axis)}, "gridcolor": _GRID, "zeroline": False}
+    if axis != "rounds":
+        x_axis |= {"tickformat": "~s", "ticksuffix": "B" if axis == "bytes" else ""}
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": name_of(axis)}, "gridcolor": _GRID, "zeroline": False, "rangemode": "tozero"},
+        "xaxis": {**x_axis, "rangemode": "tozero"},
         "yaxis": {**y_axis, "automargin": True},
         "margin": {"l": 56, "r": 12, "t": 10, "b": 48},
         "hovermode": "x unified" if axis == "rounds" else "closest",
@@ -44,7 +48,7 @@ def _traces(index: int, group: Group, metric: str, axis: Axis) -> list[dict[str,
     common: dict[str, Any] = {"type": "scatter", "legendgroup": str(index), "name": group.label}
     line = {"color": look.colour, "dash": look.plotly_dash, "width": 2.2}
     unit = ":.1%" if metric == "accuracy" else ":.4g"
-    hover = f"%{{y{unit}}}" if axis == "rounds" else f"{group.label}: %{{y{unit}}} at %{{x:,.4g}}<extra></extra>"
+    hover = f"%{{y{unit}}}" if axis == "rounds" else f"{group.label}: %{{y{unit}}} at %{{x}}<extra></extra>"
     mean = {"x": _numbers(curve.x), "y": _numbers(curve.mean), "mode": "lines", "line": line, "hovertemplate": hover}
     traces = [common | mean]
     if len(group.runs) > 1:

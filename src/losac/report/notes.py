@@ -40,5 +40,5 @@ def fairness_notes(histories: Sequence[History]) -> list[str]:
             for g in groups
             if g.runs[0].algorithm == "scaffold" and shown(g.runs[0].settings.get("server_step")) == shown(m)
         ]
-        notes.append(note + (f" “{rival[0]}” takes steps of that length too: it is the fair rival." if rival else ""))
+        notes.append(note + (f" “{rival[0]}” takes steps as long as LoSAC's; nothing here is tuned." if rival else ""))
     return notes

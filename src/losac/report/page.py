@@ -116,9 +116,11 @@ def _caption(groups: Sequence[Group], target: float | None, metric: str) -> str:
     if target is not None:
         parts.append(f"Rounds to {target:g}: the first evaluated round whose {name_of(metric)} reaches it.")
     if any(len(group.runs) > 1 for group in groups):
-        parts.append("Numbers are mean ± standard deviation over the seeds.")
+        parts.append("Numbers are mean ± standard deviation over the seeds that did not diverge.")
     if any(group.fate for group in groups):
-        parts.append("Diverged runs left the finite numbers; they have no final values, and their curves end in a ×.")
+        parts.append(
+            "Diverged runs left the finite numbers; the table counts them in no number, and their curves end in a ×."
+        )
     return escape(" ".join(parts))
 
 

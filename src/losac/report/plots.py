@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from losac.history import History
-from losac.report.groups import (
-    Axis,
-    Group,
-    default_metrics,
-    group_histories,
-    headline_metric,
-    is_loss,
-    mean_curve,
-)
+from losac.history.history import falls
+from losac.report.groups import Axis, Group, default_metrics, group_histories, headline_metric, mean_curve
 from losac.report.style import name_of, style
 
 if TYPE_CHECKING:
@@ -66,7 +59,7 @@ def plot_comparison(
 
 def comparison_panels(metric: str) -> tuple[tuple[str, Axis], ...]:
     """Return what a comparison shows: the loss over rounds, and the metric over all that it may cost."""
-    return (("loss", "rounds"), (metric, "rounds"), (metric, "megabytes"), (metric, "gradients"))
+    return (("loss", "rounds"), (metric, "rounds"), (metric, "bytes"), (metric, "gradients"))
 
 
 def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -77,13 +70,23 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
 
 
 def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     for index, group in enumerate(groups):
         look = style(index)
         curve = mean_curve(group, metric, axis)
         label = f"{group.label} ({group.fate})" if group.fate else group.label
-        panel.plot(curve.x, curve.mean, color=look.colour, linestyle=look.dashes, linewidth=1.8, label=label)
+        panel.plot(
+            curve.x,
+            curve.mean,
+            color=look.colour,
+            linestyle=look.dashes,
+            linewidth=1.8,
+            marker=look.marker,
+            markersize=5.5,
+            markevery=(0.15 * index / len(groups), 0.15),
+            label=label,
+        )
         if len(group.runs) > 1:
             panel.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0)
         if group.fate and len(curve.x):
@@ -97,13 +100,17 @@ def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None
                 label="_×",
                 clip_on=False,
             )
-    if is_loss(metric):
+    if falls(metric):
         panel.set_yscale("log")
+    elif metric == "accuracy":
+        panel.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panel.set_xlabel(name_of(axis))
     panel.set_ylabel(name_of(metric))
     panel.margins(x=0.01)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=axis == "rounds"))
-    panel.grid(True, which="both" if is_loss(metric) else "major", color="0.9", linewidth=0.7)
+    if axis != "rounds":
+        panel.xaxis.set_major_formatter(EngFormatter("B" if axis == "bytes" else ""))
+    panel.grid(True, which="both" if falls(metric) else "major", color="0.9", linewidth=0.7)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 
 class Style(NamedTuple):
-    """A colour, and the dashes of matplotlib and of plotly."""
+    """A colour, the marker and dashes of matplotlib, and the dashes of plotly."""
 
     colour: str
+    marker: str
     dashes: Any
     plotly_dash: str
 
@@ -22,12 +23,13 @@ _DASHES: tuple[tuple[Any, str], ...] = (
     ((0, (1.2, 1.2)), "2px,2px"),
     ((0, (8, 2, 1, 2, 1, 2)), "12px,3px,2px,3px,2px,3px"),
 )
+_MARKERS = ("o", "s", "^", "D", "v", "P", "*")
 _NAMES = {
     "loss": "training loss",
     "test_loss": "test loss",
     "accuracy": "test accuracy",
     "rounds": "round",
-    "megabytes": "megabytes sent, up and down",
+    "bytes": "bytes sent, up and down",
     "gradients": "single-sample gradients",
 }
 
@@ -38,7 +40,7 @@ def style(index: int) -> Style:
     >>> style(0) != style(7)
     True
     """
-    return Style(_COLOURS[index % len(_COLOURS)], *_DASHES[index % len(_DASHES)])
+    return Style(_COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)], *_DASHES[index % len(_DASHES)])
 
 
 def name_of(quantity: str) -> str:

@@ -21,11 +21,12 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Row:
-    """What one algorithm reached and what it cost, one value per run; diverged runs have no final values."""
+    """What one algorithm reached and what it cost, one value per run that did not diverge."""
 
     label: str
     step_size: str
     seeds: tuple[int, ...]
+    diverged: int
     fate: str
     final: Mapping[str, tuple[float, ...]]
     to_target: tuple[int | None, ...] | None
@@ -47,7 +48,7 @@ def comparison_rows(
 
 
 def table_cells(rows: Sequence[Row], target: float | None = None) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the body of the table as texts; numbers are mean ± standard deviation over the seeds."""
+    """Return the head and the body of the table as texts; numbers are mean ± standard deviation over the seeds left."""
     metrics = list(rows[0].final)
     reach = [] if target is None else [f"rounds to {target:g}"]
     head = ["algorithm", "η", *metrics, *reach, "MB up", "MB down", "gradients", "seconds"]
@@ -114,10 +115,11 @@ def _row(group: Group, metric: str, target: float | None) -> Row:
         label=group.label,
         step_size=shown(group.runs[0].settings.get("step_size")),
         seeds=tuple(run.seed for run in group.runs),
+        diverged=len(group.runs) - len(group.finished),
         fate=group.fate,
         final={name: tuple(run.final(name) for run in group.finished) for name in default_metrics(group.runs[0])},
-        to_target=None if target is None else tuple(run.rounds_to(metric, target) for run in group.runs),
-        costs={name: tuple(cost(run) for run in group.runs) for name, cost in costs.items()},
+        to_target=None if target is None else tuple(run.rounds_to(metric, target) for run in group.finished),
+        costs={name: tuple(cost(run) for run in group.finished) for name, cost in costs.items()},
     )
 
 
@@ -128,7 +130,8 @@ def _cells(row: Row) -> list[str]:
 
 
 def _record(row: Row, target: float | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"algorithm": row.label, "step_size": row.step_size, "seeds": len(row.seeds)}
+    record: dict[str, Any] = {"algorithm": row.label, "step_size": row.step_size}
+    record |= {"seeds": len(row.seeds), "seeds_diverged": row.diverged}
     for name, values in {**row.final, **row.costs}.items():
         record |= {name: _mean(values), f"{name}_std": _spread(values)}
     if row.to_target is not None:
@@ -162,7 +165,9 @@ def _percent(values: Sequence[float]) -> str:
 
 
 def _reached(rounds: Sequence[int | None]) -> str:
-    """Return the mean first round, and how many seeds it is of where some never got there."""
+    """Return the mean first round, and of how many seeds it is where others never got there."""
+    if not rounds:
+        return MISSING
     reached = [float(r) for r in rounds if r is not None]
     if not reached:
         return "never"
@@ -171,5 +176,7 @@ def _reached(rounds: Sequence[int | None]) -> str:
 
 
 def _plain(values: Sequence[float]) -> str:
+    if not values:
+        return MISSING
     mean = _mean(values)
     return f"{mean:,.0f}" if mean >= 100 else f"{mean:.3g}"

@@ -188,7 +188,9 @@ def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
 
-    def gradient(params: Tree, batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree) -> tuple[Tree, Tree]:
+    def gradient(
+        params: Tree, batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree
+    ) -> tuple[Tree, Tree]:
         def value(p: Tree) -> tuple[Array, Tree]:
             total, after = shape.objective.total(p, batch, cut, key, model_state)
             return total * jnp.asarray(weight * factor[0] / factor[1], total.dtype), after

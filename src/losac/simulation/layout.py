@@ -7,6 +7,7 @@ client at a time (a client's weights then stay in its cache); on a GPU all clien
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -35,8 +36,11 @@ class Who(NamedTuple):
     slot: Array
 
 
-Work = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
-"""(who, its row, its view of the table) → (what it contributes to the sum, row, view)."""
+Work = Callable[[Any, Who, Tree, View | None], tuple[Tree, Tree, View | None]]
+"""(what all share, who, its row, its view of the table) → (what it contributes to the sum, row, view).
+
+Whatever arrays it reads must be in what all share: every device has a copy of that."""
+OwnWork = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 
 
 class Layout(NamedTuple):
@@ -61,7 +65,7 @@ def default_layout(sampled: int, table: bool, parameters: int) -> Layout:
 
 
 def over_clients(
-    layout: Layout, work: Work, ids: Array, active: Array, weight: Array, store: Store, plan: Plan
+    layout: Layout, work: Work, shared: Any, ids: Array, active: Array, weight: Array, store: Store, plan: Plan
 ) -> tuple[Tree, Store]:
     """Let every client work; return the weighted sum of the contributions and the store renewed.
 
@@ -73,17 +77,19 @@ def over_clients(
     rows = read_rows(store.rows, ids)
     who = Who(ids, jnp.arange(ids.shape[0], dtype=ids.dtype))
     if layout.devices == 1 and width == 1:
-        total, rows, table = _one_at_a_time(work, who, active, weight, rows, store.table, plan)
+        total, rows, table = _one_at_a_time(partial(work, shared), who, active, weight, rows, store.table, plan)
     else:
         views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
-        spread = _over_devices if layout.devices > 1 else _in_groups
-        total, rows, views = spread(layout, width, work, who, weight, rows, views)
+        if layout.devices == 1:
+            total, rows, views = _in_groups(width, partial(work, shared), who, weight, rows, views)
+        else:
+            total, rows, views = _over_devices(layout, width, work, shared, who, weight, rows, views)
         table = write_views(store.table, plan, ids, active, views)
     return total, Store(write_rows(store.rows, ids, active, rows), table)
 
 
 def _one_at_a_time(
-    work: Work, who: Who, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
+    work: OwnWork, who: Who, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
 ) -> tuple[Tree, Tree, Tree]:
     def visit(carry: tuple[Tree, Tree], each: Any) -> tuple[tuple[Tree, Tree], Tree]:
         total, table = carry
@@ -98,7 +104,7 @@ def _one_at_a_time(
 
 
 def _in_groups(
-    layout: Layout, width: int, work: Work, who: Who, weight: Array, rows: Tree, views: View | None
+    width: int, work: OwnWork, who: Who, weight: Array, rows: Tree, views: View | None
 ) -> tuple[Tree, Tree, View | None]:
     """Vectorise over ``width`` clients at a time; the leading axis is a multiple of it."""
     if weight.shape[0] == width > 1:
@@ -123,36 +129,40 @@ def _in_groups(
 
 
 def _over_devices(
-    layout: Layout, width: int, work: Work, who: Who, weight: Array, rows: Tree, views: View | None
+    layout: Layout, width: int, work: Work, shared: Any, who: Who, weight: Array, rows: Tree, views: View | None
 ) -> tuple[Tree, Tree, View | None]:
-    def on_device(*share: Any) -> tuple[Tree, Tree, View | None]:
-        total, rows, views = _in_groups(layout, width, work, *share)
+    def on_device(shared: Any, *mine: Any) -> tuple[Tree, Tree, View | None]:
+        total, rows, views = _in_groups(width, partial(work, shared), *mine)
         return jax.lax.psum(total, "clients"), rows, views
 
     each, same = PartitionSpec("clients"), PartitionSpec()
-    return shard_map(on_device, _mesh(layout), (each,) * 4, (same, each, each))(who, weight, rows, views)
+    return shard_map(on_device, _mesh(layout), (same, *(each,) * 4), (same, each, each))(
+        shared, who, weight, rows, views
+    )
 
 
-def over_chunks(layout: Layout, function: Callable[[Tree], Array], chunks: Tree) -> Array:
+def over_chunks(layout: Layout, function: Callable[[Any, Tree], Array], shared: Any, chunks: Tree) -> Array:
     """Sum a function over chunks [C, rows, …], shared out to the devices, each of which has them all."""
     number = jax.tree.leaves(chunks)[0].shape[0]
 
-    blank = jnp.zeros((), jax.eval_shape(function, map_trees(lambda a: a[0], chunks)).dtype)
+    blank = jnp.zeros((), jax.eval_shape(function, shared, map_trees(lambda a: a[0], chunks)).dtype)
 
-    def every(chunks: Tree, first: Any, stride: int) -> Array:
+    def every(shared: Any, chunks: Tree, first: Any, stride: int) -> Array:
         def add(k: Any, total: Array) -> Array:
             at = first + stride * k
-            return total + function(map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks))
+            return total + function(
+                shared, map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), chunks)
+            )
 
         return jax.lax.fori_loop(0, number // stride, add, blank)
 
     if layout.devices == 1 or number % layout.devices:
-        return every(chunks, 0, 1)
+        return every(shared, chunks, 0, 1)
 
-    def on_device(chunks: Tree) -> Array:
-        return jax.lax.psum(every(chunks, jax.lax.axis_index("clients"), layout.devices), "clients")
+    def on_device(shared: Any, chunks: Tree) -> Array:
+        return jax.lax.psum(every(shared, chunks, jax.lax.axis_index("clients"), layout.devices), "clients")
 
-    return shard_map(on_device, _mesh(layout), (PartitionSpec(),), PartitionSpec())(chunks)
+    return shard_map(on_device, _mesh(layout), (PartitionSpec(),) * 2, PartitionSpec())(shared, chunks)
 
 
 def _mesh(layout: Layout) -> Mesh:
@@ -171,7 +181,7 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
-def _group(work: Work, who: Who, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
+def _group(work: OwnWork, who: Who, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
     sent, rows, views = jax.vmap(work)(who, rows, views)
     return map_trees(lambda u: jnp.tensordot(weight.astype(u.dtype), u, 1), sent), rows, views
 
@@ -180,7 +190,7 @@ def _add_scaled(total: Tree, weight: Array, sent: Tree) -> Tree:
     return map_trees(lambda a, u: a + weight.astype(u.dtype) * u, total, sent)
 
 
-def _blank(work: Work, who: Who, row: Tree, view: View | None) -> Tree:
+def _blank(work: OwnWork, who: Who, row: Tree, view: View | None) -> Tree:
     """Return zeros of the structure of a contribution."""
     sent = jax.eval_shape(lambda *given: work(*given)[0], who, row, view)
     return map_trees(lambda s: jnp.zeros(s.shape, s.dtype), sent)

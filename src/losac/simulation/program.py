@@ -132,12 +132,16 @@ def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
     key = jax.random.fold_in(state.key, 2**31 - 1)
     objective = shape.client.objective
 
-    def loss(params: Tree, chunk: tuple[Array, Array], key: Array) -> Array:
-        return objective.call(params, chunk, key, state.model_state)[0]
+    def loss(params: Tree, chunk: tuple[Array, Array], key: Array, model_state: Tree) -> Array:
+        return objective.call(params, chunk, key, model_state)[0]
 
     def mean(function: Callable[..., Array], chunks: Chunks) -> Array:
+        def part(shared: Any, chunk: Chunks) -> Array:
+            x, key, model_state = shared
+            return weighted_sum(lambda p, c, k: function(p, c, k, model_state), x, chunk, key, objective.coupled)
+
         layout = Layout() if objective.coupled else shape.layout  # coupled rows stay together
-        return over_chunks(layout, lambda c: weighted_sum(function, x, c, key, objective.coupled), chunks)
+        return over_chunks(layout, part, (x, key, state.model_state), chunks)
 
     train = _fold(problem.resident.rows, problem.train)
     values = {"loss": _now_and_then(shape.loss_every, state, lambda: mean(loss, train))}
@@ -147,7 +151,7 @@ def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
         values["test_loss"] = mean(loss, problem.test)
     examined = train if problem.test is None else problem.test
     for name, metric in shape.metrics:
-        values[name] = mean(lambda p, c, k, metric=metric: metric(p, c), examined)
+        values[name] = mean(lambda p, c, *_, metric=metric: metric(p, c), examined)
     return values
 
 
@@ -194,6 +198,17 @@ class Turn(NamedTuple):
     steps: Any
 
 
+class Shared(NamedTuple):
+    """The arrays that every client of a phase works with."""
+
+    algorithm: Algorithm
+    regularizer: Regularizer
+    resident: Resident
+    message: Message
+    key: Array
+    steps: Any
+
+
 def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
     if turn.phase.chance is None:
         return take_place(state)
@@ -203,23 +218,29 @@ def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> 
 
 def _one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
     algorithm, phase, place, ids, active, key, steps = turn
-    message = Message(phase.broadcast(state.server), state.model_state)
-    resident, regularizer = problem.resident, problem.regularizer
+    shared = Shared(
+        algorithm,
+        problem.regularizer,
+        problem.resident,
+        Message(phase.broadcast(state.server), state.model_state),
+        key,
+        steps,
+    )
 
-    common = jax.random.fold_in(key, shape.client.clients)
-
-    def one(who: Who, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
-        visit = Visit(algorithm, phase, place, who.client, who.slot, jax.random.fold_in(key, who.client), common, steps)
+    def one(shared: Shared, who: Who, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
+        algorithm, regularizer, resident, message, key, steps = shared
+        mine, common = jax.random.fold_in(key, who.client), jax.random.fold_in(key, shape.client.clients)
+        visit = Visit(algorithm, algorithm.phases()[place], place, who.client, who.slot, mine, common, steps)
         return work(shape.client, resident, regularizer, visit, message, row, view)
 
-    weight = active.astype(resident.weight.dtype)
+    weight = active.astype(problem.resident.weight.dtype)
     if averages_by_weight(phase):
-        weight = weight * resident.weight[ids]
+        weight = weight * problem.resident.weight[ids]
     store = state.store if phase.table else state.store._replace(table=())
     plan = plan_blocks(phase.draw, key) if phase.table else None
-    total, store = over_clients(shape.layout, one, ids, active, weight, store, plan)
+    total, store = over_clients(shape.layout, one, shared, ids, active, weight, store, plan)
     count = weight.sum()
-    here = Federation(shape.client.clients, shape.client.sampled, regularizer.prox)
+    here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     return state._replace(
         server=phase.update(here, state.server, Received(total.content, count)),
         model_state=map_trees(lambda s, d: s + d / count, state.model_state, total.model_state),

@@ -1,0 +1,79 @@
+"""Histories: what they count, how they answer, that they survive a file."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import losac
+from losac.history.history import History
+from problems import quadratic
+
+A = losac.algorithms
+PROBLEM = quadratic(clients=6, samples=8, dim=3)
+
+
+def curve(**metrics) -> History:
+    count = len(next(iter(metrics.values())))
+    arrays = {name: np.array(values, float) for name, values in metrics.items()}
+    zero = np.zeros(count)
+    return History("losac", {}, "toy", 0, 10 * np.arange(count), arrays, zero, zero, zero, zero)
+
+
+def test_rounds_to_a_target():
+    history = curve(loss=[2.0, 1.0, 0.4, 0.6, 0.3], accuracy=[0.1, 0.86, 0.80, 0.87, 0.9])
+    assert history.rounds_to("accuracy", 0.85) == 10
+    assert history.rounds_to("accuracy", 0.85, sustained=2) == 30
+    assert history.rounds_to("loss", 0.5) == 20
+    assert history.rounds_to("accuracy", 0.95) is None
+    with pytest.raises(KeyError, match="did you mean 'accuracy'"):
+        history.rounds_to("acuracy", 0.5)
+
+
+def test_counts_come_from_the_messages_and_the_calls():
+    """SCAFFOLD sends two models each way; option 1 adds a full gradient to the K steps."""
+    for option, extra in ((1, 8), (2, 0)):
+        run = losac.simulate(
+            PROBLEM.task, A.scaffold(1e-3, 3, 4, option=option), rounds=5, clients_per_round=2, eval_every=2
+        )
+        assert run.rounds.tolist() == [0, 2, 4, 5]
+        assert run.bytes_up.tolist() == [2 * 2 * 12 * r for r in run.rounds]
+        assert run.gradients.tolist() == [2 * (3 * 8 / 4 + extra) * r for r in run.rounds]
+
+
+def test_a_history_survives_a_file(tmp_path):
+    task = losac.classification(losac.models.Dense((64, 4, 10)), losac.data.load("digits", clients=4))
+    run = losac.simulate(task, A.losac(1e-4, 2, 2), rounds=3)
+    again = losac.History.load(run.save(tmp_path / "deep" / "run.npz"))
+    assert repr(again) == repr(run)
+    assert again.settings["blocks"] == 2
+    assert jax.tree.structure(again.params) == jax.tree.structure(run.params)
+    assert again.to_frame().equals(run.to_frame())
+    assert list(run.to_frame().columns)[0] == "round"
+
+
+def test_a_damaged_or_foreign_file_is_named(tmp_path):
+    path = tmp_path / "run.npz"
+    path.write_bytes(b"not a file of ours")
+    with pytest.raises(ValueError, match=r"run\.npz is not a file that losac saved"):
+        losac.History.load(path)
+    good = losac.simulate(PROBLEM.task, A.fedavg(1e-3), rounds=1).save(tmp_path / "good.npz")
+    good.write_bytes(good.read_bytes()[:-200])
+    with pytest.raises(ValueError, match=r"good\.npz"):
+        losac.History.load(good)
+
+
+def test_training_loss_now_and_then():
+    run = losac.simulate(PROBLEM.task, A.fedavg(1e-3), rounds=6, loss_every=3)
+    assert np.isnan(run.metrics["loss"]).tolist() == [False, True, True, False, True, True, False]
+    assert run.final("loss") == run.metrics["loss"][-1]
+
+
+def test_progress_is_reported():
+    seen = []
+    losac.simulate(
+        PROBLEM.task, A.fedavg(1e-3), rounds=5, progress=lambda history: seen.append(int(history.rounds[-1]))
+    )
+    assert seen[-1] == 5
+    assert seen == sorted(seen)
