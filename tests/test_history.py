@@ -50,7 +50,7 @@ def test_a_history_survives_a_file(tmp_path):
     assert again.settings["blocks"] == 2
     assert jax.tree.structure(again.params) == jax.tree.structure(run.params)
     assert again.to_frame().equals(run.to_frame())
-    assert list(run.to_frame().columns)[0] == "round"
+    assert run.to_frame().columns[0] == "round"
 
 
 def test_a_damaged_or_foreign_file_is_named(tmp_path):
@@ -77,3 +77,10 @@ def test_progress_is_reported():
     )
     assert seen[-1] == 5
     assert seen == sorted(seen)
+
+
+def test_functions_among_the_settings_are_saved_by_name(tmp_path):
+    import optax
+
+    run = losac.simulate(PROBLEM.task, A.fedavg(1e-3, local_optimizer=optax.adam), rounds=1)
+    assert losac.History.load(run.save(tmp_path / "run.npz")).settings["local_optimizer"] == "adam"

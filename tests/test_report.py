@@ -71,8 +71,8 @@ def test_histories_plot_has_a_panel_per_metric_and_a_band_per_group():
     assert loss.get_xlabel() == "round"
     assert [len(panel.lines) for panel in figure.axes] == [3, 3]
     assert [len(panel.collections) for panel in figure.axes] == [3, 3]
-    looks = {(line.get_color(), line.get_linestyle()) for line in loss.lines}
-    assert len(looks) == 3
+    for look in ("get_color", "get_marker"):
+        assert len({getattr(line, look)() for line in loss.lines}) == 3
 
 
 def test_single_run_has_no_band_and_metrics_can_be_chosen():
@@ -94,9 +94,11 @@ def test_test_loss_is_shown_only_without_other_metrics():
 def test_comparison_plot_shows_accuracy_against_every_cost():
     panels = report.plot_comparison(comparison(), target=0.3).axes
     assert [panel.get_xlabel() for panel in panels] == [
-        "round", "round", "megabytes sent, up and down", "single-sample gradients",
+        "round", "round", "bytes sent, up and down", "single-sample gradients",
     ]  # fmt: skip
-    assert panels[2].lines[0].get_xdata()[-1] == pytest.approx(12)
+    assert panels[2].lines[0].get_xdata()[-1] == pytest.approx(12e6)
+    assert [panels[i].xaxis.get_major_formatter()(12e6) for i in (2, 3)] == ["12 MB", "12 M"]
+    assert panels[1].yaxis.get_major_formatter()(0.5) == "50%"
     assert [len(panel.lines) for panel in panels] == [3, 4, 4, 4]
 
 
@@ -104,7 +106,7 @@ def test_diverged_runs_are_marked():
     figure = report.plot_histories([history(), history("fedavg", rounds=3, diverged=6)])
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["losac", "fedavg (diverged at round 6)"]
-    assert [line.get_marker() for line in figure.axes[0].lines] == ["None", "None", "x"]
+    assert [line.get_marker() for line in figure.axes[0].lines] == ["o", "s", "x"]
 
 
 def test_mean_ends_where_the_first_seed_diverged():
@@ -134,18 +136,38 @@ def test_table_numbers_are_the_histories_numbers(tmp_path):
 
 def test_table_says_plainly_what_diverged_and_what_was_never_reached():
     histories = [history(), history("fedavg", rounds=3, diverged=6)]
-    text = text_of(report.comparison_table(histories, target=0.35))
+    text = text_of(report.comparison_table(histories, target=0.6))
     assert "diverged at round 6" in text
     assert "never" in text
     assert report.comparison_rows(histories)[1].final["loss"] == ()
 
 
-def test_notes_name_the_favoured_and_the_fair_rival():
+def test_numbers_are_those_of_the_finished_runs_alone():
+    histories = [history(seed=0), history(seed=1), history(seed=2, rounds=4, diverged=8)]
+    (row,) = report.comparison_rows(histories, target=0.2)
+    assert (row.seeds, row.diverged) == ((0, 1, 2), 1)
+    assert len(row.to_target) == len(row.final["loss"]) == 2
+    assert row.costs["gradients"] == (400, 400)
+    assert "1 of 3 seeds diverged" in text_of(report.comparison_table(histories, target=0.2))
+    (record,) = report.comparison_frame(histories, target=0.2).to_dict("records")
+    assert (record["seeds"], record["seeds_diverged"], record["seeds_at_target"]) == (3, 1, 2)
+
+
+def test_nothing_is_told_of_an_algorithm_that_always_diverged():
+    histories = [history(seed=seed, rounds=4, diverged=8) for seed in (0, 1)]
+    (row,) = report.comparison_rows(histories, target=0.1)
+    assert row.to_target == ()
+    text = text_of(report.comparison_table(histories, target=0.1))
+    assert "all 2 seeds diverged at round 8" in text
+    assert text.count("–") == 7
+
+
+def test_notes_name_the_favoured_and_who_steps_as_far():
     same, favoured = report.fairness_notes(comparison())
     assert "same step size η = 0.1" in same
     assert "not a fair comparison" in same
     assert "M = 5 times as far" in favoured
-    assert "scaffold server_step=5" in favoured
+    assert "“scaffold server_step=5” takes steps as long as LoSAC's; nothing here is tuned." in favoured
     (differ,) = report.fairness_notes([history(), history("fedavg", step_size=0.3)])
     assert "η = 0.1, 0.3" in differ
     assert report.fairness_notes([history()]) == []

@@ -159,4 +159,4 @@ def _tell(
         for note in fairness_notes(histories):
             console.print(note, style="yellow")
         console.print()
-    print_paths(files, quiet=experiment.quiet)
+    print_paths(files, hint=not (experiment.out or experiment.quiet))

@@ -106,11 +106,11 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
-def print_paths(paths: Sequence[Path], *, quiet: bool) -> None:
-    """Print the paths, one on a line; where there are none, say how to have some."""
+def print_paths(paths: Sequence[Path], *, hint: bool) -> None:
+    """Print the paths, one on a line; with a hint, say how to have some."""
     for path in paths:
         typer.echo(str(path))
-    if not (paths or quiet):
+    if hint:
         say("Nothing was saved; --out DIR saves the runs, tables and figures.")
 
 

@@ -84,4 +84,4 @@ def _tell(experiment: Experiment, latest: list[History], files: list[Path], conf
         from losac.report import comparison_table
 
         wide_console().print(comparison_table(latest, target=experiment.defaults.target))
-    print_paths(files, quiet=experiment.quiet)
+    print_paths(files, hint=not (experiment.out or experiment.quiet))

@@ -35,7 +35,8 @@ class mixture:
     """A share `c` of the rows is dealt by label, the rest at random (the paper's heterogeneity).
 
     The rows are shuffled; the first share `c` is sorted by label and cut into contiguous equal pieces,
-    one per client; the others are dealt IID. Client sizes differ by at most one.
+    one per client; the others are dealt IID. Client sizes differ by at most one, and a client's rows are in
+    random order, so that fixed blocks of them are alike.
 
     >>> labels = np.array([0, 1, 2] * 4)
     >>> parts = mixture(1.0)(labels, 3, np.random.default_rng(0))
@@ -64,7 +65,7 @@ class mixture:
         sorted_sizes = _sizes(share, count)
         other_sizes = _sizes(len(labels), count) - sorted_sizes
         pairs = zip(_cut(by_label, sorted_sizes), _cut(rows[share:], other_sizes))
-        return [np.concatenate(pair) for pair in pairs]
+        return [rng.permutation(np.concatenate(pair)) for pair in pairs]
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class shards:
         rows = rng.permutation(len(labels))
         pieces = np.array_split(rows[np.argsort(labels[rows], kind="stable")], total)
         hands = rng.permutation(total).reshape(count, self.per_client)
-        return [np.concatenate([pieces[shard] for shard in hand]) for hand in hands]
+        return [rng.permutation(np.concatenate([pieces[shard] for shard in hand])) for hand in hands]
 
 
 @dataclass(frozen=True)

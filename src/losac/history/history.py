@@ -89,9 +89,7 @@ class History:
 
     def save(self, path: str | Path) -> Path:
         """Write everything but the state to one ``.npz`` file."""
-        settings = {
-            k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in self.settings.items()
-        }
+        settings = {name: _plain(value) for name, value in self.settings.items()}
         content = {name: getattr(self, name) for name in _SAVED} | {"format": FORMAT, "settings": settings}
         return treefile.save(path, content | {"metrics": dict(self.metrics)})
 
@@ -124,3 +122,10 @@ _SAVED = (
 def falls(metric: str) -> bool:
     """Whether smaller values of a metric are better, by its name."""
     return any(word in metric for word in ("loss", "objective", "error", "distance"))
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as it can be written down: functions by their names."""
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    return getattr(value, "__name__", None) or repr(value)

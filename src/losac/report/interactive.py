@@ -28,7 +28,7 @@ def chart(groups: Sequence[Group], metric: str, axis: Axis, target: float | None
     layout: dict[str, Any] = {
         "xaxis": {**x_axis, "rangemode": "tozero"},
         "yaxis": {**y_axis, "automargin": True},
-        "margin": {"l": 56, "r": 12, "t": 10, "b": 48},
+        "margin": {"l": 56, "r": 12, "t": 30, "b": 48},
         "hovermode": "x unified" if axis == "rounds" else "closest",
         "showlegend": False,
         "paper_bgcolor": "white",
