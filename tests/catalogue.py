@@ -39,10 +39,6 @@ class Entry(NamedTuple):
     sampling: str
     random_blocks: str
 
-    @property
-    def label(self) -> str:
-        return self.name
-
     def expected(self, regime: Regime) -> str:
         return dict(zip(REGIMES, (self.full, self.sampling, self.random_blocks)))[regime]
 
@@ -57,6 +53,33 @@ def paper_losac(curvature: float, regime: Regime) -> Any:
     return A.losac(0.1 / curvature * regime.sampled / (CLIENTS * regime.blocks), STEPS, regime.blocks)
 
 
+def scaled(make: Callable[..., Any], name: str, share: float = 1.0, **settings: Any) -> Callable[[float, Regime], Any]:
+    """Make an algorithm one of whose settings (ρ, α, μ) goes with the curvature, as f_i is a sum."""
+    return lambda c, r: make(0.1 / c, STEPS, r.blocks, **{name: share * c}, **settings)
+
+
+def random_steps(make: Callable[..., Any]) -> Callable[[float, Regime], Any]:
+    """Make a method whose number of local steps is random."""
+    return lambda c, r: make(0.3 / c, blocks=r.blocks, probability=0.3)
+
+
+def one_step(make: Callable[..., Any]) -> Callable[[float, Regime], Any]:
+    """Make a method whose clients take one step."""
+    return lambda c, r: make(0.1 / c, 1, r.blocks)
+
+
+def gong(planned: bool) -> Callable[[float, Regime], Any]:
+    """FedADMM of Gong et al. with the server step S/N, which alone is right, or 1."""
+    return lambda c, r: A.fedadmm(
+        0.1 / c, STEPS, r.blocks, rho=c, variant="gong", server_step=r.sampled / CLIENTS if planned else 1.0
+    )
+
+
+def appendix(c: float, r: Regime) -> Any:
+    """The paper's FedADMM, whose server takes 20 gradient steps on N·ρ-strongly convex terms."""
+    return A.fedadmm(0.1 / c, STEPS, r.blocks, rho=c, variant="appendix", server_step=0.5 / (CLIENTS * c))
+
+
 CATALOGUE = (
     Entry("dsgd", lambda c, r: A.dsgd(0.3 / c, blocks=r.blocks), EXACT, BIASED, BIASED),
     Entry("fedavg", local(A.fedavg), BIASED, BIASED, BIASED),
@@ -67,4 +90,35 @@ CATALOGUE = (
     Entry("losac", local(A.losac, scaling="exact", correction=0.0), EXACT, EXACT, EXACT),
     Entry("scaffold", local(A.scaffold), EXACT, EXACT, BIASED),
     Entry("scaffold", local(A.scaffold, option=1), EXACT, EXACT, BIASED),
+    Entry("mime_svrg", local(A.mime_svrg), EXACT, BIASED, BIASED),
+    Entry("mime", local(A.mime, 0.05), EXACT, BIASED, BIASED),
+    Entry("mime_lite", local(A.mime_lite), BIASED, BIASED, BIASED),
+    Entry("fedcm", local(A.fedcm), BIASED, BIASED, BIASED),
+    Entry("fedadmm", appendix, EXACT, EXACT, BIASED),
+    Entry("fedadmm", scaled(A.fedadmm, "rho", variant="exact"), EXACT, EXACT, BIASED),
+    Entry("fedadmm", gong(planned=True), EXACT, EXACT, BIASED),
+    Entry("fedadmm", gong(planned=False), EXACT, BIASED, BIASED),
+    Entry("fedprox", scaled(A.fedprox, "mu"), BIASED, BIASED, BIASED),
+    Entry("mfl", local(A.mfl), BIASED, BIASED, BIASED),
+    Entry("fedadam", local(A.fedadam, server_step=0.01, tau=0.05), BIASED, BIASED, BIASED),
+    Entry("fedyogi", local(A.fedyogi, server_step=0.01, tau=0.05), BIASED, BIASED, BIASED),
+    Entry("fedadagrad", local(A.fedadagrad, server_step=0.1), BIASED, BIASED, BIASED),
+    Entry("fedavgm", local(A.fedavgm), BIASED, BIASED, BIASED),
+    Entry("fedpaq", local(A.fedpaq), BIASED, BIASED, BIASED),
+    Entry("vrl_sgd", local(A.vrl_sgd), EXACT, REFUSED, REFUSED),
+    Entry("feddyn", scaled(A.feddyn, "alpha"), EXACT, EXACT, BIASED),
+    Entry("scaffnew", random_steps(A.scaffnew), EXACT, REFUSED, REFUSED),
+    Entry("tamuna", random_steps(A.tamuna), EXACT, EXACT, BIASED),
+    Entry("fedavg_momentum", local(A.fedavg_momentum), BIASED, BIASED, BIASED),
+    Entry("scaffold_momentum", local(A.scaffold_momentum, 0.3), EXACT, EXACT, BIASED),
+    Entry("fedvarp", one_step(A.fedvarp), EXACT, EXACT, BIASED),
+    Entry("fedvarp", local(A.fedvarp), BIASED, BIASED, BIASED),
+    Entry("mifa", one_step(A.mifa), EXACT, EXACT, BIASED),
+    Entry("mifa", local(A.mifa), BIASED, BIASED, BIASED),
+    Entry("fedlin", local(A.fedlin), EXACT, REFUSED, REFUSED),
+    Entry("local_svrg", local(A.local_svrg, refresh=0.5), EXACT, EXACT, EXACT),
+    Entry("feddualavg", local(A.feddualavg), BIASED, BIASED, BIASED),
+    Entry("fedmid", local(A.fedmid), BIASED, BIASED, BIASED),
+    Entry("fedexp", local(A.fedexp), BIASED, BIASED, BIASED),
+    Entry("ghbm", local(A.ghbm, 0.05, window=3), BIASED, BIASED, BIASED),
 )

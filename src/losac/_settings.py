@@ -137,6 +137,8 @@ def _short(value: Any) -> str:
 
 
 def _check_field(owner: Settings, field: dataclasses.Field[Any], value: Any) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
     where = f"{owner.label}: {field.name}={value!r}"
     if "number" in field.metadata:
         domain: Domain = field.metadata["number"]

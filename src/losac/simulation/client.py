@@ -113,7 +113,7 @@ def train(
 ) -> tuple[Local, Stage, Message, Row, View | None]:
     """Begin, take the local steps and end; return the upload as the algorithm makes it, and the client's new state."""
     phase, form = visit.phase, shape.phases[visit.place]
-    steps = visit.steps
+    steps = visit.steps if phase is visit.algorithm else None  # a random number of steps is the algorithm's own
     if steps is None:
         steps = resident.steps[visit.place, visit.client] if form.steps is None else form.steps
     stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)

@@ -260,27 +260,23 @@ class Costs(NamedTuple):
 def costs(shape: Shape, problem: Problem, state: State) -> tuple[Costs, ...]:
     """Measure the messages and gradients of every phase on the program itself, without running it."""
     found = []
-    for index, phase in enumerate(problem.algorithm.phases()):
+    for place in range(len(problem.algorithm.phases())):
         tally = Tally()
-        message, payload = jax.eval_shape(
-            lambda s, p=phase, i=index, t=tally: _exchange(shape, problem, p, i, s, t), state
-        )
+        message, payload = jax.eval_shape(lambda s, p=place, t=tally: _exchange(shape, problem, p, s, t), state)
         found.append(Costs(nbytes(message), nbytes(payload), tally.per_step, tally.full))
     return tuple(found)
 
 
-def _exchange(
-    shape: Shape, problem: Problem, phase: Phase, index: int, state: State, tally: Tally
-) -> tuple[Tree, Tree]:
-    """Return one client's message and payload."""
+def _exchange(shape: Shape, problem: Problem, place: int, state: State, tally: Tally) -> tuple[Tree, Tree]:
+    """Return one client's message and payload in one phase."""
     algorithm = problem.algorithm.at(0)
-    phase = algorithm.phases()[index]
+    phase = algorithm.phases()[place]
     client, key = jnp.zeros((), jnp.int32), jax.random.key(0)
     message = Message(phase.broadcast(state.server), state.model_state)
     row, table = map_trees(lambda a: a[0], state.store)
     view = View(table, None) if phase.table else None
     steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
-    visit = Visit(algorithm, phase, index, client, client, key, key, steps)
+    visit = Visit(algorithm, phase, place, client, client, key, key, steps)
     _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
     if phase is algorithm and algorithm.transforms() and row.transforms:
         return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
@@ -290,10 +286,10 @@ def _exchange(
 def _transform_states(shape: Shape, problem: Problem, state: State) -> Tree:
     """Return a client's first state of every upload transform, from the structure of an upload."""
     algorithm = problem.algorithm.at(0)
-    last = len(algorithm.phases()) - 1
+    place = next(i for i, phase in enumerate(algorithm.phases()) if phase is algorithm)
     lead = state._replace(store=map_trees(lambda a: a[None], state.store))
     lead = lead._replace(store=lead.store._replace(table=map_trees(lambda a: a[None], lead.store.table)))
-    shapes = jax.eval_shape(lambda s: _exchange(shape, problem, algorithm, last, s, Tally())[1].content, lead)
+    shapes = jax.eval_shape(lambda s: _exchange(shape, problem, place, s, Tally())[1].content, lead)
     upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     states = []
     for transform in algorithm.transforms():

@@ -51,13 +51,14 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
 def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
     """Return the static part of the program."""
     sizes = np.asarray(task.data.sizes)
-    random_steps = algorithm.draw_steps(0.5) is not None
+    random_steps = algorithm.at(0).draw_steps(0.5) is not None
     phases = []
     for phase in algorithm.phases():
         counts = _steps(phase, algorithm, sizes, plan)
         per_epoch = int(np.ceil(sizes.min() / (phase.draw.batch_size or sizes.max())))
         passes = phase.draw.epochs or int(-(-counts.max() // per_epoch))
-        static = None if random_steps or counts.min() != counts.max() else int(counts[0])
+        varies = counts.min() != counts.max() or (random_steps and phase is algorithm)
+        static = None if varies else int(counts[0])
         phases.append(PhaseShape(drawing.cut(phase.draw, sizes), static, passes))
     client = ClientShape(
         Objective.of(task),
