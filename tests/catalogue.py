@@ -53,9 +53,9 @@ def paper_losac(curvature: float, regime: Regime) -> Any:
     return A.losac(0.1 / curvature * regime.sampled / (CLIENTS * regime.blocks), STEPS, regime.blocks)
 
 
-def scaled(make: Callable[..., Any], name: str, share: float = 1.0, **settings: Any) -> Callable[[float, Regime], Any]:
-    """Make an algorithm one of whose settings (ρ, α, μ) goes with the curvature, as f_i is a sum."""
-    return lambda c, r: make(0.1 / c, STEPS, r.blocks, **{name: share * c}, **settings)
+def scaled(make: Callable[..., Any], name: str, share: float = 0.1, **settings: Any) -> Callable[[float, Regime], Any]:
+    """Make an algorithm one of whose settings (ρ, α, μ) is the curvature, as f_i is a sum."""
+    return lambda c, r: make(share / c, STEPS, r.blocks, **{name: c}, **settings)
 
 
 def random_steps(make: Callable[..., Any]) -> Callable[[float, Regime], Any]:
@@ -69,15 +69,16 @@ def one_step(make: Callable[..., Any]) -> Callable[[float, Regime], Any]:
 
 
 def gong(planned: bool) -> Callable[[float, Regime], Any]:
-    """FedADMM of Gong et al. with the server step S/N, which alone is right, or 1."""
+    """FedADMM of Gong et al. with the server step S/N, which alone is right, or 1 (stable with many local steps)."""
     return lambda c, r: A.fedadmm(
-        0.1 / c, STEPS, r.blocks, rho=c, variant="gong", server_step=r.sampled / CLIENTS if planned else 1.0
-    )
+        0.1 / c, STEPS if planned else 40, r.blocks, rho=0.3 * c, variant="gong",
+        server_step=r.sampled / CLIENTS if planned else 1.0,
+    )  # fmt: skip
 
 
 def appendix(c: float, r: Regime) -> Any:
     """The paper's FedADMM, whose server takes 20 gradient steps on N·ρ-strongly convex terms."""
-    return A.fedadmm(0.1 / c, STEPS, r.blocks, rho=c, variant="appendix", server_step=0.5 / (CLIENTS * c))
+    return A.fedadmm(0.3 / c, STEPS, r.blocks, rho=c, variant="appendix", server_step=0.5 / (CLIENTS * c))
 
 
 CATALOGUE = (
@@ -92,10 +93,10 @@ CATALOGUE = (
     Entry("scaffold", local(A.scaffold, option=1), EXACT, EXACT, BIASED),
     Entry("mime_svrg", local(A.mime_svrg), EXACT, BIASED, BIASED),
     Entry("mime", local(A.mime, 0.05), EXACT, BIASED, BIASED),
-    Entry("mime_lite", local(A.mime_lite), BIASED, BIASED, BIASED),
+    Entry("mime_lite", local(A.mime_lite, 0.2, momentum=0.5), BIASED, BIASED, BIASED),
     Entry("fedcm", local(A.fedcm), BIASED, BIASED, BIASED),
     Entry("fedadmm", appendix, EXACT, EXACT, BIASED),
-    Entry("fedadmm", scaled(A.fedadmm, "rho", variant="exact"), EXACT, EXACT, BIASED),
+    Entry("fedadmm", scaled(A.fedadmm, "rho", 0.3, variant="exact"), EXACT, EXACT, BIASED),
     Entry("fedadmm", gong(planned=True), EXACT, EXACT, BIASED),
     Entry("fedadmm", gong(planned=False), EXACT, BIASED, BIASED),
     Entry("fedprox", scaled(A.fedprox, "mu"), BIASED, BIASED, BIASED),

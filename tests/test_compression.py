@@ -140,7 +140,7 @@ def test_everything_kept_is_nothing_changed():
 
 # ---------------------------------------------------------------- in algorithms
 
-LOSSY = [Qsgd(3), TopK(0.34, error_feedback=False), TopK(0.5)]
+LOSSY = [Qsgd(3), TopK(0.34, error_feedback=False), RandomK(0.5, error_feedback=False)]
 
 
 @pytest.mark.parametrize("transform", LOSSY, ids=str)
@@ -237,3 +237,9 @@ def test_fedpaq_is_fedavg_with_qsgd_and_approaches_it_with_its_levels():
 )
 def test_bytes_are_counted_after_compression(algorithm: Any, bytes_each: int):
     assert run(algorithm, 3).bytes_up[-1] == 3 * S * bytes_each
+
+
+def test_error_feedback_is_refused_where_the_method_records_what_was_sent():
+    for method in (scaffold, losac.algorithms.losac, losac.algorithms.feddyn):
+        with pytest.raises(ValueError, match="would send it twice"):
+            method(ETA, K, 2, uploads=(TopK(0.5),))

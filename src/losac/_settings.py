@@ -139,26 +139,29 @@ def _short(value: Any) -> str:
 def _check_field(owner: Settings, field: dataclasses.Field[Any], value: Any) -> None:
     if isinstance(value, jax.core.Tracer):
         return
-    where = f"{owner.label}: {field.name}={value!r}"
+    wanted = _objection(field, value)
+    if wanted:
+        raise ValueError(f"{owner.label}: {field.name}={value!r} must be {wanted}")
+
+
+def _objection(field: dataclasses.Field[Any], value: Any) -> str:
+    """Return what a field's value should be, in words, or nothing where it is that."""
+    if value is None and field.default is None:
+        return ""
     if "number" in field.metadata:
         domain: Domain = field.metadata["number"]
-        if value is None and field.default is None:
-            return
-        if is_schedule(value):
-            value = float(value(0))
-            where += f" (at round 0: {value:g})"
-        scalar = isinstance(value, numbers.Real | np.generic) or getattr(value, "ndim", None) == 0
-        if isinstance(value, bool) or not scalar or not domain.contains(float(value)):
-            raise ValueError(f"{where} must be {domain.words}, or a schedule: a function of the round")
-    elif field.metadata.get("count"):
+        at_start = value(0) if is_schedule(value) else value
+        scalar = isinstance(at_start, numbers.Real | np.generic) or getattr(at_start, "ndim", None) == 0
+        good = not isinstance(at_start, bool) and scalar and domain.contains(float(at_start))
+        return "" if good else f"{domain.words}, or a schedule: a function of the round"
+    if field.metadata.get("count"):
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= 1):
-            raise ValueError(f"{where} must be a whole number of at least 1")
-        if value is None and field.default is not None:
-            raise ValueError(f"{where} must be a whole number of at least 1")
-    elif (choices := field.metadata.get("choices")) is not None and value not in choices:
-        hint = nearest(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
-        raise ValueError(f"{where} must be one of {', '.join(map(repr, choices))}{hint}")
+        return "" if whole and value >= 1 else "a whole number of at least 1"
+    choices = field.metadata.get("choices")
+    if choices is None or value in choices:
+        return ""
+    hint = nearest(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
+    return f"one of {', '.join(map(repr, choices))}{hint}"
 
 
 def _unchecked_replace(settings: T, changes: dict[str, Any]) -> T:

@@ -89,6 +89,11 @@ class _Sparsifier(Transform):
         if not 0 < self.fraction <= 1:
             raise ValueError(f"{self.label}: fraction={self.fraction!r} must be a number in (0, 1]")
 
+    @property
+    def feeds_back(self) -> bool:
+        """Whether what was left out is sent later."""
+        return self.error_feedback
+
     def places(self, key: Any, flat: Any, kept: int) -> Any:
         """Return the places of the ``kept`` entries that travel."""
         raise NotImplementedError

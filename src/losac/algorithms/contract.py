@@ -138,6 +138,12 @@ class Algorithm(Phase):
             raise ValueError(f"{self.label}: epochs={self.epochs} needs a batch_size")
         if self.epochs and self.local_steps:
             raise ValueError(f"{self.label}: say epochs={self.epochs} or local_steps={self.local_steps}, not both")
+        records = type(self).record is not Algorithm.record
+        if records and any(transform.feeds_back for transform in self.uploads):
+            raise ValueError(
+                f"{self.label} records in its control variates what was really sent, so that what a transform leaves out "
+                "comes again by itself; error feedback would send it twice: use error_feedback=False"
+            )
         if self.table and self.batch_size:
             raise ValueError(
                 f"{self.label} remembers one gradient for each fixed block of a client's data, so batch_size="

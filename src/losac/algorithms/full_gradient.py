@@ -30,9 +30,6 @@ class FullGradient(Phase):
     absorb: Callable[[Tree, Tree], Tree] = choice()
     probability: Any = node(default=None)
 
-    def __post_init__(self) -> None:
-        """Check nothing: it is made inside the compiled program, from an algorithm that was checked."""
-
     @property
     def chance(self) -> Any:
         """The probability that the gradient is renewed in a round."""

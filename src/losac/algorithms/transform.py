@@ -14,6 +14,11 @@ class Transform(Settings):
     Bytes are counted on the payload, and the client's state records what was decoded: what was *sent*.
     """
 
+    @property
+    def feeds_back(self) -> bool:
+        """Whether what was left out of one upload is added to a later one."""
+        return False
+
     def init(self, upload: Tree) -> Tree:
         """Return the client's state for uploads of this structure."""
         return ()
