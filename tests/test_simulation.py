@@ -137,8 +137,9 @@ def test_shuffled_batches_visit_every_sample_once_an_epoch():
         np.testing.assert_allclose(
             run.params, -3 * (clients[client][0] ** 2).reshape(-1, batch).mean(1).sum(), rtol=1e-12
         )
-    seven = losac.simulate(task, A.fedavg(1.0, batch_size=batch, epochs=1), rounds=1, clients_per_round=1, sampling=[[0]],
-                           dtype="float64")  # fmt: skip
+    seven = losac.simulate(
+        task, A.fedavg(1.0, batch_size=batch, epochs=1), rounds=1, clients_per_round=1, sampling=[[0]], dtype="float64"
+    )
     squares = np.arange(7.0) ** 2
     possible = {round(sum(four) / 4 + (squares.sum() - sum(four)) / 3, 9) for four in combinations(squares, 4)}
     assert round(-float(seven.params), 9) in possible

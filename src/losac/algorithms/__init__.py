@@ -34,8 +34,8 @@ from losac.algorithms.server_optimizers import Fedadam as fedadam
 from losac.algorithms.server_optimizers import Fedavgm as fedavgm
 from losac.algorithms.server_optimizers import Fedyogi as fedyogi
 from losac.algorithms.tamuna import Tamuna as tamuna
-from losac.algorithms.vrl_sgd import VrlSgd as vrl_sgd
 from losac.algorithms.transform import Transform
+from losac.algorithms.vrl_sgd import VrlSgd as vrl_sgd
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "dsgd": dsgd,

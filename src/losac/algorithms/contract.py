@@ -141,8 +141,8 @@ class Algorithm(Phase):
         records = type(self).record is not Algorithm.record
         if records and any(transform.feeds_back for transform in self.uploads):
             raise ValueError(
-                f"{self.label} records in its control variates what was really sent, so that what a transform leaves out "
-                "comes again by itself; error feedback would send it twice: use error_feedback=False"
+                f"{self.label} records in its control variates what was really sent: what a transform leaves out "
+                "comes again by itself, and error feedback would send it twice; use error_feedback=False"
             )
         if self.table and self.batch_size:
             raise ValueError(

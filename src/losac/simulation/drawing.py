@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The data of one client's local steps: the block a step uses, its rows, and the factor on their sum, a fraction."""
+    """The data of a client's local steps: the block a step uses, its rows, and the factor on their sum, a fraction."""
 
     block: Callable[[Any], Any]
     batch: Callable[[Any], Batch]
