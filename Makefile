@@ -14,7 +14,7 @@ demo: $(VENV)/.ready
 	$(BIN)/losac compare --out demo --overwrite
 
 test: $(VENV)/.ready lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check src tests benchmarks examples

@@ -84,3 +84,14 @@ def test_functions_among_the_settings_are_saved_by_name(tmp_path):
 
     run = losac.simulate(PROBLEM.task, A.fedavg(1e-3, local_optimizer=optax.adam), rounds=1)
     assert losac.History.load(run.save(tmp_path / "run.npz")).settings["local_optimizer"] == "adam"
+
+
+def test_a_phase_by_chance_is_counted_where_it_took_place():
+    """S-Local-SVRG: 3 models down and 1 up for each of S clients; at a renewal 1 and 1 more for each of N."""
+    run = losac.simulate(
+        PROBLEM.task, A.local_svrg(1e-3, 2, refresh=0.4), rounds=30, clients_per_round=2, eval_every=30
+    )
+    renewals = (run.bytes_up[-1] / 12 - 30 * 2) / 6
+    assert renewals == int(renewals)
+    assert 4 <= renewals <= 20
+    assert run.bytes_down[-1] == 12 * (30 * 2 * 3 + renewals * 6)

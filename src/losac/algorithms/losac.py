@@ -13,6 +13,7 @@ import numpy as np
 
 from losac._settings import NONNEGATIVE, POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.invariant import require_mean
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
 
@@ -128,11 +129,11 @@ class Losac(LocalMethod):
 
     def check_state(self, here: Federation, server: Pair, clients: Tree, table: Tree) -> None:
         """Refuse a warm start with φ ≠ κ Σ_i Σ_j y_ij: it would converge to a wrong point."""
-        for phi, y in zip(jax.tree.leaves(server.phi), jax.tree.leaves(table)):
-            kappa = here.clients / here.sampled if self.scaling == "paper" else 1 / (y.shape[0] * y.shape[1])
-            due = kappa * np.asarray(y, float).sum((0, 1))
-            if not np.allclose(phi, due, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(due).max()):
-                raise ValueError(
-                    "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, else 1/(NM)), "
-                    "so the method would converge to a wrong point; start at zero, or set φ to that sum"
-                )
+        number = np.prod(jax.tree.leaves(table)[0].shape[:2])
+        kappa = number * here.clients / here.sampled if self.scaling == "paper" else 1
+        require_mean(
+            map_trees(lambda y: kappa * np.reshape(y, (-1, *np.shape(y)[2:])), table),
+            server.phi,
+            "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, else 1/(NM)), so that it would "
+            "converge to a wrong point; start at zero, or set φ to that sum",
+        )

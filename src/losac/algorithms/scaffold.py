@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import jax
-import numpy as np
-
 from losac._settings import POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.invariant import require_mean
 from losac.trees import Tree, add, axpy, map_trees, sub, zeros
 
 
@@ -92,10 +90,9 @@ class Scaffold(LocalMethod):
 
     def check_state(self, here: Federation, server: Pair, c_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ c_i ≠ N·c: its error would stay for ever."""
-        for c, all_c in zip(jax.tree.leaves(server.c), jax.tree.leaves(c_i)):
-            mean = np.asarray(all_c, float).mean(0)
-            if not np.allclose(mean, c, rtol=1e-3, atol=1e-6 + 1e-4 * np.abs(mean).max()):
-                raise ValueError(
-                    "scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; "
-                    "start at zero, or with c = (1/N) Σ c_i"
-                )
+        require_mean(
+            c_i,
+            server.c,
+            "scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; start at zero, "
+            "or with c = (1/N) Σ c_i",
+        )

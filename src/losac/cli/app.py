@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import compare, data, run
+from losac.cli import algorithms, compare, data, run
 
 app = typer.Typer(
     name="losac",
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("run", epilog=run.EPILOG)(run.run)
 app.command("compare", epilog=compare.EPILOG)(compare.compare)
+app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)
 app.add_typer(data.app, name="data")
 
 

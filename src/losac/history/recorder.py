@@ -11,7 +11,7 @@ from losac.algorithms.contract import Algorithm
 from losac.history.history import History
 from losac.simulation.engine import Engine, Measured
 from losac.simulation.members import Members
-from losac.simulation.program import Costs
+from losac.simulation.program import Costs, took_place
 from losac.trees import Tree
 
 
@@ -37,43 +37,49 @@ def header(engine: Engine | Members, algorithm: Algorithm, seed: int) -> Header:
 class Recorder:
     """The record of one run while it goes on; what lies beyond a divergence is left out."""
 
-    def __init__(self, header: Header, start: int, metrics: dict[str, np.ndarray]) -> None:
+    def __init__(self, header: Header, start: int) -> None:
         self.header = header
         self.began = time.perf_counter()
-        self.rounds = [np.array([start])]
-        self.metrics = [{k: np.asarray(v)[None] for k, v in metrics.items()}]
-        self.totals = [np.zeros((1, 3))]  # bytes up, bytes down, gradients
-        self.seconds = [np.zeros(1)]
+        self.last = start
+        self.rounds: list[int] = []
+        self.metrics: dict[str, list[float]] = {}
+        self.totals: list[np.ndarray] = []  # bytes up, bytes down, gradients
+        self.seconds: list[float] = []
         self.diverged: int | None = None
 
     def add(self, measured: Measured) -> None:
         """Take in one call of the program."""
-        if self.diverged is not None:
-            return
-        rounds, metrics, keep = measured.rounds, measured.metrics, len(measured.rounds)
-        if measured.broken >= 0:
-            self.diverged = measured.broken
-            keep = int(np.searchsorted(rounds, measured.broken))
-        bad = np.any([_not_finite(name, values) for name, values in metrics.items()], axis=0)
-        if bad[:keep].any():
-            keep = int(np.argmax(bad))
-            self.diverged = int(rounds[keep])
-        if keep:
-            spent = np.array([self._spent(ids, r) for ids, r in zip(measured.visits, self._lengths(rounds))])[:keep]
-            self.totals.append(self.totals[-1][-1:] + np.cumsum(spent, axis=0))
-            self.rounds.append(rounds[:keep])
-            self.metrics.append({k: v[:keep] for k, v in metrics.items()})
-            self.seconds.append(np.full(keep, time.perf_counter() - self.began))
+        now = time.perf_counter() - self.began
+        for e, (stop, ids) in enumerate(zip(measured.rounds.tolist(), measured.visits)):
+            values = {name: series[e] for name, series in measured.metrics.items()}
+            for name in values:
+                self.metrics.setdefault(name, [])
+            if self.diverged is None and 0 <= measured.broken <= stop:
+                self.diverged = measured.broken
+            if self.diverged is None and any(_not_finite(name, value) for name, value in values.items()):
+                self.diverged = stop
+            if self.diverged is not None:
+                return
+            spent = self._spent(ids, self.last, stop - self.last)
+            self.totals.append(spent + self.totals[-1] if self.totals else spent)
+            self.rounds.append(stop)
+            self.seconds.append(now)
+            for name, value in values.items():
+                self.metrics[name].append(value)
+            self.last = stop
 
-    def _lengths(self, rounds: np.ndarray) -> np.ndarray:
-        return np.diff([self.rounds[-1][-1], *rounds])
+    def _spent(self, ids: np.ndarray, first: int, rounds: int) -> np.ndarray:
+        """Return the bytes up and down and the gradients that some rounds with these visits of clients cost.
 
-    def _spent(self, ids: np.ndarray, rounds: int) -> np.ndarray:
-        """Return the bytes up and down and the gradients that some rounds with these visits of clients cost."""
+        A phase by chance asks all clients or the round's; for the latter the visits are shared out evenly.
+        """
         sizes = self.header.sizes
         total = np.zeros(3)
+        if not rounds:
+            return total
         for index, (phase, cost) in enumerate(zip(self.header.algorithm.phases(), self.header.costs)):
-            who = np.tile(np.arange(len(sizes)), rounds) if phase.clients == "all" else ids
+            times = took_place(self.header.algorithm, index, self.header.seed, first, rounds)
+            who = np.tile(np.arange(len(sizes)), times) if phase.clients == "all" else ids[: len(ids) * times // rounds]
             draw = phase.draw
             rows = sizes[who] / draw.blocks if draw.batch_size is None else np.minimum(draw.batch_size, sizes[who])
             per_visit = (
@@ -84,18 +90,18 @@ class Recorder:
 
     def history(self, params: Tree = None, model_state: Tree = None, state: Any = None) -> History:
         """Return the history so far, with the model where it is given."""
-        totals = np.concatenate(self.totals)
+        totals = np.array(self.totals).reshape(-1, 3)
         return History(
             algorithm=self.header.algorithm.label,
             settings=self.header.algorithm.settings(),
             task=self.header.task,
             seed=self.header.seed,
-            rounds=np.concatenate(self.rounds),
-            metrics={k: np.concatenate([m[k] for m in self.metrics]) for k in self.metrics[0]},
+            rounds=np.array(self.rounds, int),
+            metrics={name: np.array(series) for name, series in self.metrics.items()},
             bytes_up=totals[:, 0].astype(np.int64),
             bytes_down=totals[:, 1].astype(np.int64),
             gradients=totals[:, 2],
-            seconds=np.concatenate(self.seconds),
+            seconds=np.array(self.seconds),
             params=params,
             model_state=model_state,
             diverged=self.diverged,
@@ -103,6 +109,6 @@ class Recorder:
         )
 
 
-def _not_finite(name: str, values: np.ndarray) -> np.ndarray:
+def _not_finite(name: str, value: float) -> bool:
     """Whether a metric left the finite numbers; NaN in the training loss may also mean that it was not evaluated."""
-    return np.isinf(values) | (np.isnan(values) & (name not in ("loss", "objective")))
+    return bool(np.isinf(value) or (np.isnan(value) and name not in ("loss", "objective")))

@@ -77,7 +77,7 @@ def simulate(
     check_counts(rounds, eval_every)
     with precision(plan.dtype):
         engine = Engine(task, algorithm, plan, seed, state)
-        recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round), engine.evaluate())
+        recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
         sampler = make_sampler(sampling, task.data.num_clients, sampled)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
         stops = evaluation_rounds(int(engine.state.round), rounds, 1 if live else eval_every)
@@ -111,9 +111,9 @@ def check_counts(rounds: int, eval_every: int) -> None:
 
 
 def evaluation_rounds(start: int, rounds: int, every: int) -> list[int]:
-    """Return the rounds to evaluate at: the multiples of ``every`` after the start, and the last."""
+    """Return the rounds to evaluate at: the start, the multiples of ``every`` after it, and the last."""
     end = start + rounds
-    return [r for r in range(start + 1, end) if r % every == 0] + [end]
+    return [start, *(r for r in range(start + 1, end) if r % every == 0), end]
 
 
 def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:

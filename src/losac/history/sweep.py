@@ -148,8 +148,7 @@ def _together(
 ) -> list[History]:
     algorithms, seeds = [a for a, _ in jobs], [s for _, s in jobs]
     members = Members(task, algorithms, seeds, plan)
-    first = members.evaluate()
-    recorders = [Recorder(header(members, a, s), 0, m) for a, s, m in zip(algorithms, seeds, first)]
+    recorders = [Recorder(header(members, a, s), 0) for a, s in jobs]
     for measured in members.run(sampler, stops):
         for recorder, one in zip(recorders, measured):
             recorder.add(one)

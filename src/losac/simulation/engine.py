@@ -23,7 +23,6 @@ CALL_SECONDS = 1.0
 MOST_INTERVALS = 64
 
 _run = jax.jit(program.run, static_argnums=0, donate_argnums=2)
-_evaluate = jax.jit(program.evaluate, static_argnums=0)
 
 
 class Measured(NamedTuple):
@@ -51,17 +50,13 @@ class Engine:
             self.state = self._adopt(state)
         self.costs: tuple[Costs, ...] = program.costs(self.shape, self.problem, self.state)
 
-    def evaluate(self) -> dict[str, np.ndarray]:
-        """Return the metrics of the present state."""
-        return {k: np.asarray(v) for k, v in _evaluate(self.shape, self.problem, self.state).items()}
-
     def model(self) -> tuple[Tree, Tree]:
         """Return the parameters and the model's state as NumPy arrays."""
         x = self.algorithm.at(self.state.round).model(self.state.server)
         return map_trees(np.asarray, x), map_trees(np.asarray, self.state.model_state)
 
     def run(self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]) -> Iterator[Measured]:
-        """Run to each of the rounds in ``stops`` and evaluate there.
+        """Run to each of the rounds in ``stops`` and evaluate there; the first may be the present round.
 
         With ``live`` the sampler is asked anew before every round, since it looks at the history.
         """
@@ -77,11 +72,8 @@ class Engine:
                 ids, active = draw_clients(
                     sampler, self.seed, first, int(length), n, sampled, history() if live else None
                 )
-                schedule.ids[e, :length], schedule.active[e, :length], schedule.lengths[e] = (
-                    ids,
-                    active,
-                    length,
-                )
+                schedule.ids[e, :length], schedule.active[e, :length] = ids, active
+                schedule.lengths[e] = length
                 visits.append(ids[active])
                 first += int(length)
             began = time.perf_counter()

@@ -53,21 +53,16 @@ class Members:
         first = map_trees(lambda a: a[0], self.state)
         self.costs: tuple[Costs, ...] = program.costs(self.shape, problem, first)
 
-    def evaluate(self) -> list[dict[str, np.ndarray]]:
-        """Return the metrics of every member's present state."""
-        values = _evaluate(self.shape, self.spread, self.problem, self.numbers, self.state)
-        return [{k: np.asarray(v)[m] for k, v in values.items()} for m in range(len(self.seeds))]
-
     def models(self) -> list[tuple[Tree, Tree]]:
         """Return every member's parameters and model state."""
         host = map_trees(np.asarray, (self.algorithms[0].model(self.state.server), self.state.model_state))
         return [map_trees(lambda a, m=m: a[m], host) for m in range(len(self.seeds))]
 
     def run(self, sampler: Sampler, stops: Sequence[int]) -> Iterator[list[Measured]]:
-        """Run all members to each of the rounds in ``stops``; yield what each has measured."""
+        """Run all members to each of the rounds in ``stops``, the first of which may be 0; yield what they measure."""
         n, sampled = self.task.data.num_clients, self.plan.sampled
         lengths = np.diff([0, *stops])
-        longest, most = int(lengths.max()), min(len(stops), MOST_INTERVALS)
+        longest, most = int(lengths.max(initial=1)), min(len(stops), MOST_INTERVALS)
         done, take, first = 0, 1, 0
         while done < len(stops):
             part = lengths[done : done + take]
@@ -167,15 +162,6 @@ def _start(shape: Shape, spread: Layout, problem: Problem, numbers: Algorithm, s
         return program.initial_state(shape, problem._replace(algorithm=algorithm), params, model_state, key)
 
     return _each(spread, one, (numbers, starts), problem)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _evaluate(shape: Shape, spread: Layout, problem: Problem, numbers: Algorithm, state: State) -> Any:
-    def one(mine: Any, problem: Problem) -> dict[str, Array]:
-        algorithm, state = mine
-        return program.evaluate(shape, problem._replace(algorithm=algorithm), state)
-
-    return _each(spread, one, (numbers, state), problem)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)

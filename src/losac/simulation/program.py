@@ -209,11 +209,25 @@ class Shared(NamedTuple):
     steps: Any
 
 
+def lot(phase_key: Array) -> Array:
+    """Return the number in [0, 1) that decides whether a phase by chance takes place."""
+    return jax.random.uniform(jax.random.fold_in(phase_key, 2**31 - 2), (), jnp.float32)
+
+
+def took_place(algorithm: Algorithm, place: int, seed: int, first: int, rounds: int) -> int:
+    """Return in how many of some rounds a phase took place."""
+    if algorithm.phases()[place].chance is None:
+        return rounds
+    key = jax.random.key(seed)
+    phase_keys = (jax.random.fold_in(jax.random.fold_in(key, first + r), place) for r in range(rounds))
+    chances = (algorithm.at(first + r).phases()[place].chance for r in range(rounds))
+    return sum(bool(lot(key) < chance) for key, chance in zip(phase_keys, chances))
+
+
 def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
     if turn.phase.chance is None:
         return take_place(state)
-    lot = jax.random.uniform(jax.random.fold_in(turn.key, 2**31 - 2), (), jnp.float32)
-    return jax.lax.cond(lot < turn.phase.chance, take_place, lambda state: state, state)
+    return jax.lax.cond(lot(turn.key) < turn.phase.chance, take_place, lambda state: state, state)
 
 
 def _one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:

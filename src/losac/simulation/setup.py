@@ -70,6 +70,8 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
         tuple(phases),
     )
     layout = plan.layout or default_layout(plan.sampled, algorithm.table, parameter_count(task))
+    if layout.devices > jax.local_device_count():
+        raise ValueError(f"{layout} asks for more devices than there are, {jax.local_device_count()}")
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
 
 

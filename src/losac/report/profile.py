@@ -1,0 +1,342 @@
+"""What an algorithm costs, keeps and needs, measured on its real messages and states; and what it says of itself.
+
+The costs are found by tracing the compiled program, so that nothing is run for them and no data is needed.
+
+>>> from losac.algorithms import scaffold
+>>> found = profile(scaffold(0.1, local_steps=5), blank_task("softmax"))
+>>> found.down, found.up, found.client_state
+(2.0, 2.0, 1.0)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from losac import models, prox
+from losac._devices import one_device_per_core
+from losac.algorithms import ALGORITHMS
+from losac.algorithms.contract import Algorithm, Clients, Draw
+from losac.data import FederatedData, quadratic
+from losac.history import DivergedError, simulate
+from losac.simulation import Layout, drawing, program, setup
+from losac.simulation.engine import Engine, default_plan, precision
+from losac.task import Task, classification, regression
+from losac.trees import nbytes
+
+Model = Literal["2nn", "softmax"]
+CLIENTS, ROWS, STEPS, BLOCKS = 4, 8, 5, 4
+DRIFT_ROUNDS, DRIFT_TOLERANCE = 4000, 1e-6
+
+
+class Example(NamedTuple):
+    """Settings that suit an algorithm on a problem of curvature L: the step is ``share``/L, ``scaled`` goes with L."""
+
+    share: float = 0.1
+    steps: int | None = STEPS
+    scaled: Mapping[str, float] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
+
+
+EXAMPLES: dict[str, Example] = dict.fromkeys(ALGORITHMS, Example()) | {
+    "dsgd": Example(0.3, None),
+    "mime": Example(0.05),
+    "mime_lite": Example(0.2, settings={"momentum": 0.5}),
+    "fedadmm": Example(scaled={"rho": 0.3}, settings={"variant": "exact"}),
+    "fedprox": Example(scaled={"mu": 1.0}),
+    "fedadam": Example(settings={"server_step": 0.01, "tau": 0.05}),
+    "fedyogi": Example(settings={"server_step": 0.01, "tau": 0.05}),
+    "fedadagrad": Example(settings={"server_step": 0.1}),
+    "feddyn": Example(scaled={"alpha": 1.0}),
+    "scaffnew": Example(0.3, None, settings={"probability": 0.3}),
+    "tamuna": Example(0.3, None, settings={"probability": 0.3}),
+    "scaffold_momentum": Example(0.3),
+    "local_svrg": Example(settings={"refresh": 0.5}),
+    "ghbm": Example(0.05, settings={"window": 3}),
+}
+"""One example of every public algorithm."""
+
+
+def example(name: str, curvature: float = 1.0, blocks: int = BLOCKS) -> Algorithm:
+    """Return an algorithm with settings that suit a problem of this curvature."""
+    share, steps, scaled, settings = EXAMPLES[name]
+    own: dict[str, Any] = {key: value * curvature for key, value in scaled.items()} | dict(settings)
+    return ALGORITHMS[name](share / curvature, steps, blocks, **own)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One phase, for one client that takes part in it: sizes in models, gradients in passes over its n_i samples."""
+
+    clients: Clients
+    chance: float
+    down: float
+    up: float
+    steps: float
+    gradients_per_step: int
+    gradients: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What was measured of an algorithm; states and messages are in sizes of the model.
+
+    Args:
+      algorithm: its name with its settings.
+      parameters: of the model.
+      model_bytes: of the model.
+      phases: the exchanges of a round.
+      client_state: what a client keeps between rounds besides its table.
+      table_state: the entries that it keeps for its blocks, all together.
+      blocks: M, the number of these blocks.
+      server_state: what the server keeps, the model included.
+      server_rows: what the server keeps besides for each client.
+      samples_clients: whether clients may be sampled.
+      regulariser: whether a task with a regulariser is taken.
+      single_uploads: whether the server must see single uploads, so that sums of them (secure aggregation) do not do.
+      distance: from the optimum, where :func:`drift` was measured.
+    """
+
+    algorithm: str
+    parameters: int
+    model_bytes: int
+    phases: tuple[Exchange, ...]
+    client_state: float
+    table_state: float
+    blocks: int
+    server_state: float
+    server_rows: float
+    samples_clients: bool
+    regulariser: bool
+    single_uploads: bool
+    distance: float | None = None
+
+    @property
+    def down(self) -> float:
+        """What a client of the round receives on average: a phase counts by its chance."""
+        return sum(phase.chance * phase.down for phase in self.phases)
+
+    @property
+    def up(self) -> float:
+        """What a client of the round sends on average."""
+        return sum(phase.chance * phase.up for phase in self.phases)
+
+    @property
+    def gradients(self) -> float:
+        """The single-sample gradients that a client of the round evaluates on average, over n_i."""
+        return sum(phase.chance * phase.gradients for phase in self.phases)
+
+    @property
+    def gradients_per_step(self) -> int:
+        """The gradients of one local step."""
+        return max(phase.gradients_per_step for phase in self.phases)
+
+    @property
+    def corrects_drift(self) -> bool | None:
+        """Whether the distance from the optimum vanishes; None where it was not measured."""
+        return None if self.distance is None else self.distance <= DRIFT_TOLERANCE
+
+    def record(self) -> dict[str, Any]:
+        """Return everything by name, for files."""
+        averages = {
+            "down": self.down,
+            "up": self.up,
+            "bytes_down": round(self.down * self.model_bytes),
+            "bytes_up": round(self.up * self.model_bytes),
+            "gradients": self.gradients,
+            "gradients_per_step": self.gradients_per_step,
+            "corrects_drift": self.corrects_drift,
+        }
+        return dataclasses.asdict(self) | averages
+
+
+def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
+    """Measure what an algorithm costs and keeps, without running it, and whether it takes a regulariser.
+
+    Args:
+      algorithm: with its settings, on which all of this may depend.
+      task: whose model gives the sizes, every client taking part; MNIST's 2NN on blank data by default.
+    """
+    one_device_per_core()
+    task = blank_task() if task is None else task
+    plan = default_plan(task.data.num_clients)
+    with precision(plan.dtype):
+        setup.check(task, algorithm, plan.sampled)
+        shape = setup.shapes(task, algorithm, plan)
+        problem = setup.problem(task, algorithm, shape, plan)
+        start = setup.start(task, 0, plan.dtype)
+        state = jax.eval_shape(partial(program.initial_state, shape), problem, *start)
+        costs = program.costs(shape, problem, state)
+    model, n = nbytes(start[0]), task.data.num_clients
+    rows = state.store.rows
+    phases = [_exchange(algorithm, place, cost, model, task) for place, cost in enumerate(costs)]
+    return Profile(
+        algorithm=repr(algorithm),
+        parameters=sum(int(leaf.size) for leaf in jax.tree.leaves(start[0])),
+        model_bytes=model,
+        phases=tuple(phases),
+        client_state=nbytes((rows.state, rows.transforms)) / n / model,
+        table_state=nbytes(state.store.table) / n / model,
+        blocks=algorithm.draw.blocks,
+        server_state=nbytes(state.server) / model,
+        server_rows=nbytes(rows.server) / n / model,
+        samples_clients=algorithm.partial,
+        regulariser=takes_regulariser(algorithm),
+        single_uploads=algorithm.server_rows,
+    )
+
+
+def _exchange(algorithm: Algorithm, place: int, cost: program.Costs, model: int, task: Task) -> Exchange:
+    settled = algorithm.at(0)
+    phase = settled.phases()[place]
+    steps = _mean_steps(settled, task) if phase is settled else float(phase.draw.steps or 0)
+    per_pass = _share_of_rows(phase.draw, task) * steps
+    return Exchange(
+        clients=phase.clients,
+        chance=1.0 if phase.chance is None else float(phase.chance),
+        down=cost.down / model,
+        up=cost.up / model,
+        steps=steps,
+        gradients_per_step=cost.gradients_per_step,
+        gradients=cost.gradients_per_step * per_pass + cost.full_gradients,
+    )
+
+
+def _mean_steps(algorithm: Algorithm, task: Task) -> float:
+    """Return the mean number of local steps, over clients or, where it is random, over its distribution."""
+    uniform = (np.arange(2**14) + 0.5) / 2**14
+    drawn = algorithm.draw_steps(uniform)
+    return float(np.mean(drawing.step_counts(algorithm.draw, task.data.sizes) if drawn is None else drawn))
+
+
+def _share_of_rows(draw: Draw, task: Task) -> float:
+    if draw.batch_size is None:
+        return 1 / draw.blocks
+    return float(np.mean(np.minimum(draw.batch_size, task.data.sizes) / task.data.sizes))
+
+
+def blank_task(model: Model = "2nn") -> Task:
+    """Return a task with the shapes of MNIST and nothing in it."""
+    clients = [(np.zeros((ROWS, 784), np.float32), np.zeros(ROWS, np.int32))] * CLIENTS
+    data = FederatedData.from_clients(clients, name=f"blank-{model}", num_classes=10)
+    make = {"2nn": models.two_nn, "softmax": models.softmax_regression}[model]
+    return classification(make(784, 10), data)
+
+
+def takes_regulariser(algorithm: Algorithm) -> bool:
+    """Run one round of a task with an ℓ₁ term; return whether the method accepts it."""
+    data = quadratic(clients=CLIENTS, samples=ROWS, dim=2, seed=0)
+    task = regression(models.linear(2), data, regularizer=prox.l1(0.1))
+    plan = default_plan(CLIENTS, layout=Layout(CLIENTS, 1))
+    try:
+        with precision(plan.dtype):
+            engine = Engine(task, algorithm, plan, seed=0)
+            everybody = np.arange(CLIENTS, dtype=np.int32), np.ones(CLIENTS, bool)
+            _one_round(engine.shape, engine.problem, engine.state, *everybody)
+    except ValueError as error:
+        if "regulariser" not in str(error):
+            raise
+        return False
+    return True
+
+
+_one_round = jax.jit(program.one_round, static_argnums=0)
+
+
+def drift(name: str) -> float:
+    """Return how far from the optimum a method settles on clients that differ, in float64.
+
+    All clients take part, with full gradients and K local steps, by the settings of ``EXAMPLES``; infinity
+    where these diverge.
+    """
+    data = quadratic(clients=10, samples=16, dim=4, seed=1)
+    curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x, _ in map(data.client, range(data.num_clients)))
+    task = regression(models.linear(4), data)
+    method = example(name, curvature, blocks=1)
+    try:
+        run = simulate(task, method, rounds=DRIFT_ROUNDS, eval_every=DRIFT_ROUNDS, dtype="float64")
+    except DivergedError:
+        return math.inf
+    return float(np.abs(run.params - np.asarray(data.info["optimum"])).max())
+
+
+def measure(name: str, task: Task | None = None, *, with_drift: bool = False) -> Profile:
+    """Return the profile of a public algorithm's example, with its drift where that is asked for."""
+    found = profile(example(name), task)
+    return dataclasses.replace(found, distance=drift(name)) if with_drift else found
+
+
+def state_in_words(found: Profile) -> str:
+    """Return what a client keeps, in models, with M for the number of blocks: ``"1 + M"``."""
+    entries = found.table_state / found.blocks
+    table = "" if not entries else "M" if entries == 1 else f"{entries:.3g} M"
+    rows = f"{found.client_state:.3g}"
+    return " + ".join(part for part in (rows if found.client_state or not table else "", table) if part)
+
+
+class Parameter(NamedTuple):
+    """One setting: its name, default ("required" where there is none), the values it may take, what it means."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+
+
+class Description(NamedTuple):
+    """What an algorithm's documentation says; ``body`` holds ("text" or "math", content) in order."""
+
+    body: tuple[tuple[str, str], ...]
+    parameters: tuple[Parameter, ...]
+    reference: str
+
+
+def describe(name: str) -> Description:
+    """Return the prose, equations, parameters and references of an algorithm, from its code."""
+    cls = ALGORITHMS[name]
+    prose, _, arguments = (inspect.getdoc(cls) or "").partition("\nArgs:\n")
+    module = inspect.getdoc(inspect.getmodule(cls)) or ""
+    reference = re.split(r"References?: ", module, maxsplit=1)[-1]
+    return Description(tuple(_parts(prose)), _parameters(cls, arguments), " ".join(reference.split()))
+
+
+def _parts(prose: str) -> list[tuple[str, str]]:
+    """Split a docstring into paragraphs and ``.. math::`` blocks."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", prose.strip()):
+        formula = paragraph.removeprefix(".. math::")
+        parts.append(("text", " ".join(paragraph.split())) if formula == paragraph else ("math", formula.strip()))
+    return parts
+
+
+def _parameters(cls: type[Algorithm], arguments: str) -> tuple[Parameter, ...]:
+    meanings: dict[str, str] = {}
+    for entry in re.split(r"\n(?=  \S)", arguments.rstrip()):
+        names, _, meaning = entry.strip().partition(": ")
+        meanings |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return tuple(Parameter(f.name, _default(f), _allowed(f), meanings.get(f.name, "")) for f in fields)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    return "required" if field.default is dataclasses.MISSING else repr(field.default)
+
+
+def _allowed(field: dataclasses.Field[Any]) -> str:
+    optional = " or None" if field.default is None else ""
+    if "number" in field.metadata:
+        return f"{field.metadata['number'].words}, or a schedule{optional}"
+    if field.metadata.get("count"):
+        return f"a whole number of at least 1{optional}"
+    if choices := field.metadata.get("choices"):
+        return " or ".join(map(repr, choices))
+    return "upload transforms" if "node" in field.metadata else f"a function of the step size{optional}"

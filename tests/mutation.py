@@ -1,0 +1,126 @@
+"""Mutation check of the algorithm files: flip one operator at a time and see whether a test fails.
+
+    python tests/mutation.py [NAME …] [--jobs 2] [--out docs/mutants.md]
+
+For every algorithm file, each ``+ − * /`` and each unary minus in a function that computes (not in the checks of
+settings and starts) is flipped once in a copy of the package, and the tests that name the file's algorithms are run
+against the copy. A mutant that no test notices is listed as surviving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from losac._settings import snake_case
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "src" / "losac" / "algorithms"
+TESTS = (
+    "test_losac",
+    "test_scaffold",
+    "test_algorithms_paper",
+    "test_algorithms_rivals",
+    "test_compression",
+    "test_laws",
+)
+NOT_EQUATIONS = ("validate", "check_state", "require_mean")
+NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
+FLIPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+SIGNS = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.Div: "/"}
+
+
+class Mutant(NamedTuple):
+    file: str
+    line: int
+    change: str
+    source: str
+    keywords: str
+
+
+def mutants(path: Path) -> list[Mutant]:
+    """Return all mutants of one file."""
+    tree = ast.parse(path.read_text())
+    classes = [snake_case(node.name) for node in tree.body if isinstance(node, ast.ClassDef)]
+    keywords = " or ".join([*classes, path.stem])
+    places = []
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name not in NOT_EQUATIONS:
+            places += [node for node in ast.walk(function) if _flippable(node)]
+    found = []
+    for place in dict.fromkeys(places):
+        mutated = copy.deepcopy(tree)
+        twin = next(n for n in ast.walk(mutated) if _same(n, place))
+        before = ast.unparse(twin)
+        if isinstance(twin, ast.BinOp):
+            twin.op = FLIPS[type(twin.op)]()
+        else:
+            twin.op = ast.UAdd()
+        change = f"`{before}` → `{ast.unparse(twin)}`"
+        found.append(Mutant(path.name, place.lineno, change, ast.unparse(ast.fix_missing_locations(mutated)), keywords))
+    return found
+
+
+def _flippable(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        text = any(isinstance(side, ast.Constant | ast.JoinedStr) and isinstance(getattr(side, "value", ""), str)
+                   for side in (node.left, node.right))  # fmt: skip
+        return type(node.op) in FLIPS and not text
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _same(a: ast.AST, b: ast.AST) -> bool:
+    place = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+    return type(a) is type(b) and all(getattr(a, p, None) == getattr(b, p, None) for p in place)
+
+
+def survives(mutant: Mutant) -> bool:
+    """Run the tests that name the file's algorithms on a copy of the package with this mutant in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "losac"
+        shutil.copytree(ROOT / "src" / "losac", package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "algorithms" / mutant.file).write_text(mutant.source)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", mutant.keywords]
+        command += [f"tests/{name}.py" for name in TESTS]
+        environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}tests", "PYTHONDONTWRITEBYTECODE": "1"}
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    if run.returncode not in (0, 1, 2):  # 2: the tests could not even be collected
+        raise RuntimeError(f"pytest ended with {run.returncode}: {run.stdout[-2000:]}")
+    return run.returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="files to mutate, without .py; all by default")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the list here")
+    arguments = parser.parse_args()
+    files = sorted(p for p in FOLDER.glob("*.py") if p.stem not in NOT_ALGORITHMS)
+    files = [p for p in files if not arguments.names or p.stem in arguments.names]
+    lines = ["| file | line | mutant | |", "|---|---|---|---|"]
+    tried = [m for path in files for m in mutants(path)]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for number, (mutant, alive) in enumerate(zip(tried, pool.map(survives, tried)), 1):
+            verdict = "**survives**" if alive else "killed"
+            lines.append(f"| {mutant.file} | {mutant.line} | {mutant.change.replace('|', '¦')} | {verdict} |")
+            print(f"{number}/{len(tried)} {mutant.file}:{mutant.line} {mutant.change} {verdict}", flush=True)
+    killed = sum(line.endswith("| killed |") for line in lines)
+    summary = f"{len(tried)} mutants tried, {killed} killed, {len(tried) - killed} survive."
+    print(summary)
+    if arguments.out:
+        about = " ".join(__doc__.split("    python")[0].split() + __doc__.split("md]")[1].split())
+        made = f"Made by `python tests/mutation.py --out docs/mutants.md`. {summary}"
+        arguments.out.write_text("\n".join(["# Mutants of the algorithm files", "", about, "", made, "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
