@@ -9,9 +9,9 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm
 from losac.history.history import History
+from losac.simulation.costs import Costs, took_place
 from losac.simulation.engine import Engine, Measured
 from losac.simulation.members import Members
-from losac.simulation.program import Costs, took_place
 from losac.trees import Tree
 
 

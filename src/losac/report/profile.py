@@ -28,8 +28,11 @@ from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm, Clients, Draw
 from losac.data import FederatedData, quadratic
 from losac.history import DivergedError, simulate
-from losac.simulation import Layout, drawing, program, setup
+from losac.simulation import Layout, drawing, setup
+from losac.simulation.costs import Costs
+from losac.simulation.costs import costs as measured_costs
 from losac.simulation.engine import Engine, default_plan, precision
+from losac.simulation.start import initial_state
 from losac.task import Task, classification, regression
 from losac.trees import nbytes
 
@@ -51,7 +54,7 @@ EXAMPLES: dict[str, Example] = dict.fromkeys(ALGORITHMS, Example()) | {
     "dsgd": Example(0.3, None),
     "mime": Example(0.05),
     "mime_lite": Example(0.2, settings={"momentum": 0.5}),
-    "fedadmm": Example(scaled={"rho": 0.3}, settings={"variant": "exact"}),
+    "fedadmm": Example(0.3, scaled={"rho": 1.0}, settings={"variant": "exact"}),
     "fedprox": Example(scaled={"mu": 1.0}),
     "fedadam": Example(settings={"server_step": 0.01, "tau": 0.05}),
     "fedyogi": Example(settings={"server_step": 0.01, "tau": 0.05}),
@@ -174,8 +177,8 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
         shape = setup.shapes(task, algorithm, plan)
         problem = setup.problem(task, algorithm, shape, plan)
         start = setup.start(task, 0, plan.dtype)
-        state = jax.eval_shape(partial(program.initial_state, shape), problem, *start)
-        costs = program.costs(shape, problem, state)
+        state = jax.eval_shape(partial(initial_state, shape), problem, *start)
+        costs = measured_costs(shape, problem, state)
     model, n = nbytes(start[0]), task.data.num_clients
     rows = state.store.rows
     phases = [_exchange(algorithm, place, cost, model, task) for place, cost in enumerate(costs)]
@@ -195,7 +198,7 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
     )
 
 
-def _exchange(algorithm: Algorithm, place: int, cost: program.Costs, model: int, task: Task) -> Exchange:
+def _exchange(algorithm: Algorithm, place: int, cost: Costs, model: int, task: Task) -> Exchange:
     settled = algorithm.at(0)
     phase = settled.phases()[place]
     steps = _mean_steps(settled, task) if phase is settled else float(phase.draw.steps or 0)
@@ -301,7 +304,7 @@ class Description(NamedTuple):
 
 
 def describe(name: str) -> Description:
-    """Return the prose, equations, parameters and references of an algorithm, from its code."""
+    """Return the prose, equations, references and parameters (less those it refuses) of an algorithm, from its code."""
     cls = ALGORITHMS[name]
     prose, _, arguments = (inspect.getdoc(cls) or "").partition("\nArgs:\n")
     module = inspect.getdoc(inspect.getmodule(cls)) or ""
@@ -323,7 +326,8 @@ def _parameters(cls: type[Algorithm], arguments: str) -> tuple[Parameter, ...]:
     for entry in re.split(r"\n(?=  \S)", arguments.rstrip()):
         names, _, meaning = entry.strip().partition(": ")
         meanings |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
-    fields = [field for field in dataclasses.fields(cls) if field.init]
+    refused = ("clip_norm", "local_optimizer") if cls.tailored_steps else ()
+    fields = [field for field in dataclasses.fields(cls) if field.init and field.name not in refused]
     return tuple(Parameter(f.name, _default(f), _allowed(f), meanings.get(f.name, "")) for f in fields)
 
 

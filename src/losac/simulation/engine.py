@@ -13,9 +13,10 @@ import numpy as np
 from losac._compat import enable_x64
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
+from losac.simulation.costs import Costs, costs
 from losac.simulation.layout import Layout, place
-from losac.simulation.program import Costs, Problem, Schedule, Shape, State
 from losac.simulation.sampling import Sampler, draw_clients
+from losac.simulation.state import Problem, Schedule, Shape, State
 from losac.task import Task
 from losac.trees import Tree, map_trees
 
@@ -48,7 +49,7 @@ class Engine:
         self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
         if state is not None:
             self.state = self._adopt(state)
-        self.costs: tuple[Costs, ...] = program.costs(self.shape, self.problem, self.state)
+        self.costs: tuple[Costs, ...] = costs(self.shape, self.problem, self.state)
 
     def model(self) -> tuple[Tree, Tree]:
         """Return the parameters and the model's state as NumPy arrays."""

@@ -16,10 +16,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from losac._compat import shard_map
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
+from losac.simulation.costs import Costs, costs
 from losac.simulation.engine import CALL_SECONDS, MOST_INTERVALS, Measured, blank_schedule
 from losac.simulation.layout import SMALL, Layout, member_mesh
-from losac.simulation.program import Costs, Problem, Schedule, Shape, State
 from losac.simulation.sampling import Sampler, draw_clients
+from losac.simulation.start import initial_state
+from losac.simulation.state import Problem, Schedule, Shape, State
 from losac.task import Task
 from losac.trees import Array, Tree, map_trees
 
@@ -51,7 +53,7 @@ class Members:
         self.numbers: Algorithm = self._shared(stacked)
         self.state: State = _start(self.shape, self.spread, self.problem, self.numbers, self._shared(_stack(starts)))
         first = map_trees(lambda a: a[0], self.state)
-        self.costs: tuple[Costs, ...] = program.costs(self.shape, problem, first)
+        self.costs: tuple[Costs, ...] = costs(self.shape, problem, first)
 
     def models(self) -> list[tuple[Tree, Tree]]:
         """Return every member's parameters and model state."""
@@ -120,7 +122,7 @@ def fitting(task: Task, algorithm: Algorithm, plan: setup.Plan) -> int:
     plan = plan._replace(layout=Layout(1, 1))
     shape = setup.shapes(task, algorithm, plan)
     problem = setup.problem(task, algorithm, shape, plan)
-    state = jax.eval_shape(partial(program.initial_state, shape), problem, *setup.start(task, 0, plan.dtype))
+    state = jax.eval_shape(partial(initial_state, shape), problem, *setup.start(task, 0, plan.dtype))
     size = sum(leaf.size * getattr(leaf.dtype, "itemsize", 8) for leaf in jax.tree.leaves(state))
     return max(1, int(SHARE_OF_MEMORY * free_memory() / (ROOM_PER_STATE * size)))
 
@@ -159,7 +161,7 @@ def _each(spread: Layout, function: Any, shared: Any, same: Any) -> Any:
 def _start(shape: Shape, spread: Layout, problem: Problem, numbers: Algorithm, starts: Any) -> Any:
     def one(mine: Any, problem: Problem) -> State:
         algorithm, (params, model_state, key) = mine
-        return program.initial_state(shape, problem._replace(algorithm=algorithm), params, model_state, key)
+        return initial_state(shape, problem._replace(algorithm=algorithm), params, model_state, key)
 
     return _each(spread, one, (numbers, starts), problem)
 

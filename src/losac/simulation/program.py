@@ -15,94 +15,20 @@ import jax.numpy as jnp
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
 from losac.prox import Regularizer
 from losac.simulation.client import (
-    ClientShape,
     Message,
     Resident,
     Row,
-    Tally,
     Visit,
     averages_by_weight,
-    encode,
-    train,
     work,
 )
+from losac.simulation.costs import lot
 from losac.simulation.drawing import Rows
 from losac.simulation.layout import Layout, Who, over_chunks, over_clients
 from losac.simulation.objective import weighted_sum
-from losac.simulation.store import Store, View, plan_blocks
-from losac.trees import Array, Tree, map_trees, nbytes
-
-Chunks = tuple[Array, Array, Array]
-
-
-class Shape(NamedTuple):
-    """All that shapes the program and is not an array: hashable, the key of the compilation cache."""
-
-    client: ClientShape
-    layout: Layout
-    metrics: tuple[tuple[str, Callable[..., Any]], ...]
-    loss_every: int
-    composite: bool
-
-
-class Problem(NamedTuple):
-    """What is solved, with what, on which data: the arguments that do not change during a run.
-
-    ``train`` holds the weights of the training rows in chunks [C, rows], ``test`` chunks of x, y and weights; ``scale``
-    turns the mean training loss back into Σ p_i f_i.
-    """
-
-    algorithm: Algorithm
-    regularizer: Regularizer
-    resident: Resident
-    train: Array
-    test: Chunks | None
-    scale: Array
-
-
-class State(NamedTuple):
-    """Everything that changes from round to round.
-
-    ``broken`` is the first round that left a parameter not finite, -1 while there is none.
-    """
-
-    round: Array
-    key: Array
-    server: Tree
-    model_state: Tree
-    store: Store
-    broken: Array
-
-
-class Schedule(NamedTuple):
-    """Who takes part: ids [evaluations, rounds, S] with a mask, and the number of rounds before each evaluation."""
-
-    ids: Array
-    active: Array
-    lengths: Array
-
-
-def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array) -> State:
-    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only."""
-    algorithm = problem.algorithm.at(0)
-    n = shape.client.clients
-
-    def spread(tree: Tree, *lead: int) -> Tree:
-        return map_trees(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), tree)
-
-    row = Row(algorithm.init_client(params), (), algorithm.init_server_row(params))
-    state = State(
-        round=jnp.zeros((), jnp.int32),
-        key=key,
-        server=algorithm.init(params),
-        model_state=model_state,
-        store=Store(row, algorithm.init_entry(params) if algorithm.table else ()),
-        broken=-jnp.ones((), jnp.int32),
-    )
-    if algorithm.transforms():
-        row = row._replace(transforms=_transform_states(shape, problem, state))
-    table = spread(state.store.table, n, algorithm.draw.blocks)
-    return state._replace(store=Store(spread(row, n), table))
+from losac.simulation.state import Chunks, Problem, Schedule, Shape, State
+from losac.simulation.store import View, plan_blocks
+from losac.trees import Array, Tree, map_trees
 
 
 def run(
@@ -209,21 +135,6 @@ class Shared(NamedTuple):
     steps: Any
 
 
-def lot(phase_key: Array) -> Array:
-    """Return the number in [0, 1) that decides whether a phase by chance takes place."""
-    return jax.random.uniform(jax.random.fold_in(phase_key, 2**31 - 2), (), jnp.float32)
-
-
-def took_place(algorithm: Algorithm, place: int, seed: int, first: int, rounds: int) -> int:
-    """Return in how many of some rounds a phase took place."""
-    if algorithm.phases()[place].chance is None:
-        return rounds
-    key = jax.random.key(seed)
-    phase_keys = (jax.random.fold_in(jax.random.fold_in(key, first + r), place) for r in range(rounds))
-    chances = (algorithm.at(first + r).phases()[place].chance for r in range(rounds))
-    return sum(bool(lot(key) < chance) for key, chance in zip(phase_keys, chances))
-
-
 def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
     if turn.phase.chance is None:
         return take_place(state)
@@ -260,53 +171,3 @@ def _one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> Stat
         model_state=map_trees(lambda s, d: s + d / count, state.model_state, total.model_state),
         store=store if phase.table else store._replace(table=state.store.table),
     )
-
-
-class Costs(NamedTuple):
-    """What one client of one phase receives and sends, in bytes, and computes, in gradients."""
-
-    down: int
-    up: int
-    gradients_per_step: int
-    full_gradients: int
-
-
-def costs(shape: Shape, problem: Problem, state: State) -> tuple[Costs, ...]:
-    """Measure the messages and gradients of every phase on the program itself, without running it."""
-    found = []
-    for place in range(len(problem.algorithm.phases())):
-        tally = Tally()
-        message, payload = jax.eval_shape(lambda s, p=place, t=tally: _exchange(shape, problem, p, s, t), state)
-        found.append(Costs(nbytes(message), nbytes(payload), tally.per_step, tally.full))
-    return tuple(found)
-
-
-def _exchange(shape: Shape, problem: Problem, place: int, state: State, tally: Tally) -> tuple[Tree, Tree]:
-    """Return one client's message and payload in one phase."""
-    algorithm = problem.algorithm.at(0)
-    phase = algorithm.phases()[place]
-    client, key = jnp.zeros((), jnp.int32), jax.random.key(0)
-    message = Message(phase.broadcast(state.server), state.model_state)
-    row, table = map_trees(lambda a: a[0], state.store)
-    view = View(table, None) if phase.table else None
-    steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
-    visit = Visit(algorithm, phase, place, client, client, key, key, steps)
-    _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
-    if phase is algorithm and algorithm.transforms() and row.transforms:
-        return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
-    return message, upload
-
-
-def _transform_states(shape: Shape, problem: Problem, state: State) -> Tree:
-    """Return a client's first state of every upload transform, from the structure of an upload."""
-    algorithm = problem.algorithm.at(0)
-    place = next(i for i, phase in enumerate(algorithm.phases()) if phase is algorithm)
-    lead = state._replace(store=map_trees(lambda a: a[None], state.store))
-    lead = lead._replace(store=lead.store._replace(table=map_trees(lambda a: a[None], lead.store.table)))
-    shapes = jax.eval_shape(lambda s: _exchange(shape, problem, place, s, Tally())[1].content, lead)
-    upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    states = []
-    for transform in algorithm.transforms():
-        states.append(transform.init(upload))
-        upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
-    return tuple(states)

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation
-from losac.simulation import drawing, program
+from losac.simulation import drawing
 from losac.simulation.client import ClientShape, PhaseShape, Resident
 from losac.simulation.layout import Layout, default_layout, place
 from losac.simulation.objective import Cut, Objective
-from losac.simulation.program import Problem, Shape, State
+from losac.simulation.start import initial_state
+from losac.simulation.state import Problem, Shape, State
 from losac.task import Task
 from losac.trees import Tree, map_trees
 
@@ -145,7 +146,7 @@ def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: Sta
     algorithm.at(0).check_state(here, state.server, state.store.rows.state, state.store.table)
 
 
-_initial = jax.jit(program.initial_state, static_argnums=0)
+_initial = jax.jit(initial_state, static_argnums=0)
 
 
 def _steps(phase: Any, algorithm: Algorithm, sizes: np.ndarray, plan: Plan) -> np.ndarray:

@@ -1,0 +1,62 @@
+"""What a run is made of: static shapes, the problem's arrays, the state between rounds, the schedule of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from losac.algorithms.contract import Algorithm
+from losac.prox import Regularizer
+from losac.simulation.client import ClientShape, Resident
+from losac.simulation.layout import Layout
+from losac.simulation.store import Store
+from losac.trees import Array, Tree
+
+Chunks = tuple[Array, Array, Array]
+
+
+class Shape(NamedTuple):
+    """All that shapes the program and is not an array: hashable, the key of the compilation cache."""
+
+    client: ClientShape
+    layout: Layout
+    metrics: tuple[tuple[str, Callable[..., Any]], ...]
+    loss_every: int
+    composite: bool
+
+
+class Problem(NamedTuple):
+    """What is solved, with what, on which data: the arguments that do not change during a run.
+
+    ``train`` holds the weights of the training rows in chunks [C, rows], ``test`` chunks of x, y and weights; ``scale``
+    turns the mean training loss back into Σ p_i f_i.
+    """
+
+    algorithm: Algorithm
+    regularizer: Regularizer
+    resident: Resident
+    train: Array
+    test: Chunks | None
+    scale: Array
+
+
+class State(NamedTuple):
+    """Everything that changes from round to round.
+
+    ``broken`` is the first round that left a parameter not finite, -1 while there is none.
+    """
+
+    round: Array
+    key: Array
+    server: Tree
+    model_state: Tree
+    store: Store
+    broken: Array
+
+
+class Schedule(NamedTuple):
+    """Who takes part: ids [evaluations, rounds, S] with a mask, and the number of rounds before each evaluation."""
+
+    ids: Array
+    active: Array
+    lengths: Array
