@@ -21,5 +21,11 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
+docs: $(VENV)/.ready
+	$(BIN)/python docs/generate_algorithms.py
+
+bench: $(VENV)/.ready
+	$(BIN)/python benchmarks/rounds.py
+
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -164,8 +164,21 @@ def draw(curves: list[Curve], name: str) -> None:
     figure.legend(loc="outside right center", fontsize=8, frameon=False)
     figure.canvas.draw()
     pixels = np.asarray(figure.canvas.buffer_rgba())[..., :3]
-    Image.fromarray(pixels).quantize(32).save(PICTURES / f"{name}.png", optimize=True)
+    image = Image.fromarray(pixels).quantize(palette=palette(), dither=Image.Dither.NONE)
+    image.save(PICTURES / f"{name}.png", optimize=True)
     plt.close(figure)
+
+
+def palette() -> Any:
+    """Return an image whose palette holds the colours of the lines and black, each in 16 shades up to white."""
+    from PIL import Image, ImageColor
+
+    colours = ["#000000", *(style(index).colour for index in range(len(REGIMES)))]
+    inks = np.array([ImageColor.getrgb(colour) for colour in colours])
+    shades = np.linspace(0, 1, 16)[:, None, None]
+    image = Image.new("P", (1, 1))
+    image.putpalette((inks + shades * (255 - inks)).round().astype(np.uint8).tobytes())
+    return image
 
 
 def page(studies: dict[str, Study]) -> str:

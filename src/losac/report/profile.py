@@ -28,7 +28,7 @@ from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm, Clients, Draw
 from losac.data import FederatedData, quadratic
 from losac.history import DivergedError, simulate
-from losac.simulation import Layout, drawing, setup
+from losac.simulation import Layout, drawing, program, setup
 from losac.simulation.costs import Costs
 from losac.simulation.costs import costs as measured_costs
 from losac.simulation.engine import Engine, default_plan, precision
