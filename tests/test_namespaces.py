@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import BLOCKS, CATALOGUE, CLIENTS, RANDOM_BLOCKS, SAMPLED, Entry
-from problems import quadratic
 
 import losac
+from catalogue import BLOCKS, CATALOGUE, CLIENTS, RANDOM_BLOCKS, SAMPLED, Entry
 from losac._compat import enable_x64
 from losac.algorithms import Local
+from problems import quadratic
 
 PROBLEM = quadratic(clients=CLIENTS)
 X, Y = PROBLEM.data.client(0)
