@@ -17,8 +17,8 @@ test: $(VENV)/.ready lint
 	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
 
 docs: $(VENV)/.ready

@@ -95,3 +95,12 @@ def test_a_phase_by_chance_is_counted_where_it_took_place():
     assert renewals == int(renewals)
     assert 4 <= renewals <= 20
     assert run.bytes_down[-1] == 12 * (30 * 2 * 3 + renewals * 6)
+
+
+def test_a_divergence_survives_a_process_boundary():
+    import pickle
+
+    error = losac.DivergedError("losac diverged", curve(loss=[1.0]))
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == "losac diverged"
+    assert again.history.metrics["loss"].tolist() == [1.0]

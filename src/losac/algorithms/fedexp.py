@@ -31,7 +31,8 @@ class Fedexp(Fedavg):
        x \leftarrow x + \gamma\bar\Delta, \qquad \bar\Delta = \frac1S\sum_{i\in\mathcal S}(w_i - x), \qquad
        \gamma = \max\Big(\gamma_0,\; \frac{\sum_{i\in\mathcal S}\|\Delta_i\|^2}{2S(\|\bar\Delta\|^2 + \epsilon)}\Big)
 
-    It rests where FedAvg does. As Δ̄ vanishes, γ grows up to mean‖Δ_i‖²/(2ε): ε keeps it from overshooting.
+    Its only point of rest is FedAvg's. As Δ̄ vanishes, γ grows up to mean‖Δ_i‖²/(2ε), and with an ε that is small beside
+    ‖Δ_i‖² the method swings around that point instead of settling.
 
     Args:
       step_size: η, the local step.

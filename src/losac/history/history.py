@@ -20,8 +20,11 @@ class DivergedError(ArithmeticError):
     """A run left the finite numbers; ``history`` holds what was measured before."""
 
     def __init__(self, message: str, history: History) -> None:
-        super().__init__(message)
+        super().__init__(message, history)
         self.history = history
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, eq=False)
