@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
+
+
+@pytest.fixture(autouse=True)
+def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget compiled programs now and then: each maps memory, and a process may have only so many maps."""
+    yield
+    config = request.config
+    done = getattr(config, "_tests_done", 0) + 1
+    config._tests_done = done
+    if done % 20 == 0 and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture
