@@ -60,8 +60,8 @@ def test_a_ragged_client_gives_the_same_as_alone(sizes, blocks, reduction, dtype
 
 
 def test_padding_cannot_leak_even_where_it_would_not_be_finite():
-    """A loss that is infinite on zeros, and a neighbour whose rows it cannot take, leave the gradient clean."""
-    clients = [(np.array([[1.0], [2.0], [3.0]]), np.ones(3)), (np.zeros((5, 1)), np.ones(5))]
+    """A loss that is infinite on zeros, and a neighbour on whose rows it is 1e300, leave the gradient clean."""
+    clients = [(np.array([[1.0], [2.0], [3.0]]), np.ones(3)), (np.full((5, 1), 1e-300), np.ones(5))]
 
     def loss(params, batch):
         return jnp.mean(params**2 / batch[0][:, 0])

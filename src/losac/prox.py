@@ -6,8 +6,8 @@ They act on every leaf of a pytree of JAX, NumPy or PyTorch arrays. A regularise
 algorithm then becomes its proximal version (LoSAC-Prox, SCAFFOLD-Prox).
 
 >>> import numpy as np
->>> l1(0.5).prox(np.array([2.0, -0.1]), 1.0)
-array([ 1.5, -0. ])
+>>> l1(0.5).prox(np.array([2.0, 0.1]), 1.0)
+array([1.5, 0. ])
 
 Reference: N. Parikh, S. Boyd, *Proximal algorithms*, 2014.
 """
