@@ -1,6 +1,6 @@
 """Mutation check of the algorithm files: flip one operator at a time and see whether a test fails.
 
-    python tests/mutation.py [NAME …] [--jobs 2] [--out docs/mutants.md]
+    python tests/mutation.py [NAME …] [--jobs 2] [--most 4] [--out docs/mutants.md]
 
 For every algorithm file, each ``+ − * /`` and each unary minus in a function that computes (not in the checks of
 settings and starts) is flipped once in a copy of the package, and the tests that name the file's algorithms are run
@@ -63,6 +63,12 @@ def mutants(path: Path) -> list[Mutant]:
     return found
 
 
+def _spread(found: list[Mutant], most: int | None) -> list[Mutant]:
+    if most is None or len(found) <= most:
+        return found
+    return [found[i * len(found) // most] for i in range(most)]
+
+
 def _flippable(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         text = any(isinstance(side, ast.Constant | ast.JoinedStr) and isinstance(getattr(side, "value", ""), str)
@@ -101,12 +107,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="files to mutate, without .py; all by default")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--most", type=int, help="at most so many mutants of a file, spread evenly over it")
     parser.add_argument("--out", type=Path, help="write the list here")
     arguments = parser.parse_args()
     files = sorted(p for p in FOLDER.glob("*.py") if p.stem not in NOT_ALGORITHMS)
     files = [p for p in files if not arguments.names or p.stem in arguments.names]
     lines = ["| file | line | mutant | |", "|---|---|---|---|"]
-    tried = [m for path in files for m in mutants(path)]
+    tried = [m for path in files for m in _spread(mutants(path), arguments.most)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for number, (mutant, alive) in enumerate(zip(tried, pool.map(survives, tried)), 1):
             verdict = "**survives**" if alive else "killed"
@@ -117,7 +124,8 @@ def main() -> None:
     print(summary)
     if arguments.out:
         about = " ".join(__doc__.split("    python")[0].split() + __doc__.split("md]")[1].split())
-        made = f"Made by `python tests/mutation.py --out docs/mutants.md`. {summary}"
+        options = f" --most {arguments.most}" if arguments.most else ""
+        made = f"Made by `python tests/mutation.py{options} --out docs/mutants.md`. {summary}"
         arguments.out.write_text("\n".join(["# Mutants of the algorithm files", "", about, "", made, "", *lines, ""]))
 
 
