@@ -1,0 +1,52 @@
+"""The code in the docs runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+import losac
+from problems import quadratic
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
+def test_the_algorithm_of_the_page_on_writing_one_is_fedavg(monkeypatch):
+    (code,) = blocks("docs/algorithm.md")
+    page = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", page)
+    exec(code, vars(page))
+    problem = quadratic(clients=5, samples=8, dim=3)
+    run = {"rounds": 4, "clients_per_round": 2, "dtype": "float64"}
+    own = losac.simulate(problem.task, page.Localgd(1e-3, 3, 2, server_step=1.5), **run)
+    ours = losac.simulate(problem.task, losac.algorithms.fedavg(1e-3, 3, 2, server_step=1.5), **run)
+    np.testing.assert_allclose(own.params, ours.params, rtol=1e-13)
+
+
+def test_the_readme_runs_on_the_embedded_data(tmp_path, monkeypatch):
+    """The README's Python with MNIST replaced by digits, and fewer rounds."""
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(blocks("README.md"))
+    for old, new in (
+        ('"mnist", clients=100', '"digits", clients=20'),
+        ("two_nn(784", "two_nn(64"),
+        ("rounds=100", "rounds=4"),
+    ):
+        assert old in code
+        code = code.replace(old, new)
+    exec(code, {})
+    assert (tmp_path / "mnist.png").stat().st_size > 10_000
+
+
+def test_every_link_of_the_docs_leads_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
