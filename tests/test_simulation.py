@@ -199,6 +199,11 @@ def test_bad_samplers_are_refused(sampling, message):
         losac.simulate(PROBLEM.task, A.fedavg(ETA), rounds=1, clients_per_round=2, sampling=sampling)
 
 
+def test_a_method_that_needs_everybody_takes_no_lists():
+    with pytest.raises(ValueError, match="every client in every round"):
+        losac.simulate(PROBLEM.task, A.scaffnew(ETA), rounds=1, sampling=[[0, 1]])
+
+
 def test_divergence_is_named_and_what_was_measured_is_kept():
     with pytest.raises(
         losac.DivergedError, match=r"losac with step_size=10 diverged at round \d+.*try step_size=2\.5"

@@ -78,7 +78,7 @@ def simulate(
     with precision(plan.dtype):
         engine = Engine(task, algorithm, plan, seed, state)
         recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
-        sampler = make_sampler(sampling, task.data.num_clients, sampled)
+        sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
         stops = evaluation_rounds(int(engine.state.round), rounds, 1 if live else eval_every)
         for measured in engine.run(sampler, stops, live, recorder.history):

@@ -121,7 +121,7 @@ def sweep(
         raise ValueError("a sweep needs at least one seed, and at least one value for each setting of its grid")
     points = [algorithm.replace(**dict(zip(axes, values))) for values in itertools.product(*axes.values())]
     jobs = [(point, seed) for point in points for seed in seeds]
-    sampler = make_sampler(sampling, task.data.num_clients, sampled)
+    sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
     stops = evaluation_rounds(0, rounds, eval_every)
     found: dict[int, History] = {}
     with precision(plan.dtype):

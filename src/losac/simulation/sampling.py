@@ -76,8 +76,13 @@ class Available:
         return there if len(there) <= self.sampled else np.asarray(rng.choice(there, self.sampled, replace=False))
 
 
-def make_sampler(sampling: Any, clients: int, sampled: int) -> Sampler:
-    """Read ``sampling=…``: "uniform", "all", a sampler or function, lists of ids, or a boolean trace [rounds, N]."""
+def make_sampler(sampling: Any, clients: int, sampled: int, partial: bool = True) -> Sampler:
+    """Read ``sampling=…``: "uniform", "all", a sampler or function, lists of ids, or a boolean trace [rounds, N].
+
+    Where an algorithm needs every client in every round (``partial`` is false), only the first two can promise that.
+    """
+    if not partial and sampling is not None and not isinstance(sampling, str):
+        raise ValueError("this algorithm needs every client in every round: leave sampling at 'uniform' or 'all'")
     if sampling is None or (isinstance(sampling, str) and sampling == "uniform"):
         return Uniform(clients, sampled)
     if isinstance(sampling, str) and sampling == "all":

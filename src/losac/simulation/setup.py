@@ -45,7 +45,7 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
     if task.is_composite and not algorithm.composite:
         raise ValueError(
             f"{algorithm.label} has no proximal step, so it cannot minimise a task with the regulariser "
-            f"{task.regularizer}; losac, scaffold and dsgd can"
+            f"{task.regularizer}; losac, scaffold, dsgd, fedadmm, feddualavg and fedmid can"
         )
 
 
