@@ -173,7 +173,7 @@ class Simplex(Regularizer):
 def _shrink(v: Any, threshold: Any) -> Any:
     xp = array_namespace(v)
     excess = abs(v) - threshold
-    return xp.sign(v) * xp.where(excess > 0, excess, excess * 0)
+    return xp.sign(v) * xp.where(excess > 0, excess, v * 0)
 
 
 def _row_norms(v: Any) -> Any:
