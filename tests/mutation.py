@@ -25,11 +25,18 @@ from losac._settings import snake_case
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src" / "losac" / "algorithms"
-TESTS = ("test_losac", "test_scaffold", "test_algorithms_paper", "test_algorithms_rivals", "test_compression")
+TESTS = (
+    "test_losac",
+    "test_scaffold",
+    "test_algorithms_paper",
+    "test_algorithms_rivals",
+    "test_compression",
+    "test_simulation",
+)
+ALSO = {"descent": "clipping"}  # what the tests call the work of a file that is no algorithm
 NOT_EQUATIONS = ("validate", "check_state", "require_mean")
 NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
 FLIPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
-SIGNS = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.Div: "/"}
 
 
 class Mutant(NamedTuple):
@@ -44,7 +51,7 @@ def mutants(path: Path) -> list[Mutant]:
     """Return all mutants of one file."""
     tree = ast.parse(path.read_text())
     classes = [snake_case(node.name) for node in tree.body if isinstance(node, ast.ClassDef)]
-    keywords = " or ".join([*classes, path.stem])
+    keywords = " or ".join([*classes, path.stem, *([ALSO[path.stem]] if path.stem in ALSO else [])])
     places = []
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and function.name not in NOT_EQUATIONS:
