@@ -28,12 +28,13 @@ FOLDER = ROOT / "src" / "losac" / "algorithms"
 TESTS = (
     "test_losac",
     "test_scaffold",
+    "test_fedsaga",
     "test_algorithms_paper",
     "test_algorithms_rivals",
     "test_compression",
     "test_simulation",
 )
-ALSO = {"descent": "clipping"}  # what the tests call the work of a file that is no algorithm
+ALSO = {"descent": "clipping", "full_gradient": "mime"}  # what the tests call the work of a file that is no algorithm
 NOT_EQUATIONS = ("validate", "check_state", "require_mean")
 NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
 FLIPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
