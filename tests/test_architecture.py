@@ -19,7 +19,10 @@ LAYERS = [
     {"algorithms"},
     {"simulation"},
     {"history"},
+    {"tuning"},
     {"report"},
+    {"leakage"},
+    {"reproduce"},
     {"cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

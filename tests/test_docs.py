@@ -50,3 +50,14 @@ def test_every_link_of_the_docs_leads_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_page_on_tuning_runs():
+    """With fewer rounds and trials."""
+    (code,) = blocks("docs/tuning.md")
+    for old, new in (("trials=16", "trials=2"), ("rounds=50", "rounds=4")):
+        assert old in code
+        code = code.replace(old, new)
+    names = {}
+    exec(code, names)
+    assert names["history"].settings["step_size"] == names["tuning"].best["step_size"]

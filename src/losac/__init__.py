@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("algorithms", "data", "losses", "models", "prox", "report", "simulation")
+_MODULES = ("algorithms", "data", "losses", "models", "prox", "report", "simulation", "tuning")
 _NAMES = {
     "FederatedData": "losac.data",
     "Task": "losac.task",
@@ -21,6 +21,8 @@ _NAMES = {
     "History": "losac.history",
     "Sweep": "losac.history",
     "DivergedError": "losac.history",
+    "tune": "losac.tuning",
+    "Tuning": "losac.tuning",
 }
 
 __all__ = ["__version__", *_MODULES, *_NAMES]
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from losac import prox as prox
     from losac import report as report
     from losac import simulation as simulation
+    from losac import tuning as tuning
     from losac.data import FederatedData as FederatedData
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from losac.task import Task as Task
     from losac.task import classification as classification
     from losac.task import regression as regression
+    from losac.tuning.result import Tuning as Tuning
+    from losac.tuning.tune import tune as tune
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from losac.cli.output import (
     wide_console,
 )
 from losac.cli.progress import progress
+from losac.cli.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -61,7 +62,7 @@ def compare(
     with one_line_errors():
         check_folder(experiment.out, overwrite=experiment.overwrite)
         methods = experiment.build_algorithms(algorithms or default_entries(experiment))
-        chosen = _parse_seeds(seeds)
+        chosen = parse_seeds(seeds)
         data = experiment.load_data()
         histories: list[History] = []
         try:
@@ -89,16 +90,6 @@ def default_entries(experiment: Experiment) -> list[str]:
     blocks = None if experiment.batch_size else experiment.resolved("blocks")
     as_long = [f"scaffold:server_step={blocks}"] if blocks and blocks > 1 else []
     return ["losac", "scaffold", *as_long, "fedavg", "fedsaga"]
-
-
-def _parse_seeds(text: str) -> list[int]:
-    try:
-        seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--seeds {text!r} must be whole numbers separated by commas, such as 0,1,2") from None
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"--seeds {text!r} names a seed twice; give each once")
-    return seeds
 
 
 def _simulate(

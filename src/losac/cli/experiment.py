@@ -1,4 +1,4 @@
-"""What ``run`` and ``compare`` share: the options, and the data, model, task and algorithms made of them."""
+"""What ``run``, ``compare`` and ``tune`` share: the options, and the data, model, task and algorithms made of them."""
 
 from __future__ import annotations
 
@@ -84,14 +84,25 @@ class Experiment:
 
         A ``--set`` or ``--scaling`` reaches those of them that have the setting, and at least one must.
         """
+        wide, given = self._chosen()
+        return build_algorithms([split_entry(entry) for entry in entries], wide, given, self.usual_settings())
+
+    def usual_settings(self) -> dict[str, Any]:
+        """Return the data set's default settings of algorithms."""
+        return {name: getattr(self.defaults, name) for name in ("step_size", "local_steps", "blocks")}
+
+    def settings_of_all(self) -> dict[str, Any]:
+        """Return the settings of algorithms that the user chose by options."""
+        wide, given = self._chosen()
+        return given | wide
+
+    def _chosen(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings by --set and --scaling, and those with an option of their own."""
         wide = parse_settings(self.set_ or [], "--set")
         if self.scaling is not None:
             wide["scaling"] = self.scaling
         given = {n: getattr(self, n) for n in ("step_size", "local_steps", "blocks", "batch_size", "epochs")}
-        given = {name: value for name, value in given.items() if value is not None}
-        usual = {name: getattr(self.defaults, name) for name in ("step_size", "local_steps", "blocks")}
-        split = [split_entry(entry) for entry in entries]
-        return build_algorithms(split, wide, given, usual)
+        return wide, {name: value for name, value in given.items() if value is not None}
 
     def simulation(self, data: FederatedData) -> dict[str, Any]:
         """Return the arguments of :func:`losac.simulate` that do not depend on the algorithm."""

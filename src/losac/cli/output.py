@@ -22,6 +22,7 @@ _WIDTH_OF_FILES = 130
 RESULTS = (
     "history.npz", "metrics.csv", "plot.png", "config.json",
     "report.html", "comparison.csv", "comparison.png", "partition.png", "histories/*.npz",
+    "trials.csv", "tuning.png", "tuning.svg", "best.json",
 )  # fmt: skip
 """All that the commands write, as patterns."""
 
@@ -37,7 +38,7 @@ def check_folder(out: Path | None, *, overwrite: bool) -> None:
 
 
 def fresh_folder(out: Path) -> Path:
-    """Make the folder, and take away what an earlier ``run`` or ``compare`` left in it."""
+    """Make the folder, and take away what an earlier command left in it."""
     out.mkdir(parents=True, exist_ok=True)
     for pattern in RESULTS:
         for old in out.glob(pattern):

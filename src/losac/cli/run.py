@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from losac.cli.config import Config, given_names, read_config
 from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
@@ -22,7 +23,9 @@ losac run
 
 losac run --algorithm scaffold --set server_step=5 --rounds 100
 
-losac run --data mnist --scaling exact --set correction=0.05 --step-size 1e-3"""
+losac run --data mnist --scaling exact --set correction=0.05 --step-size 1e-3
+
+losac run --config tuned/best.json --rounds 500"""
 
 
 @expand("experiment")
@@ -32,17 +35,34 @@ def run(
         str, typer.Option(help="Algorithm, as losac or scaffold:server_step=3.", rich_help_panel="Algorithm")
     ] = "losac",
     seed: Annotated[int, typer.Option(help="Of sampling and initial weights.", rich_help_panel="Simulation")] = 0,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="File that holds the algorithm and options, such as best.json of losac tune; options given here win.",
+            rich_help_panel="Problem",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    context: typer.Context,
 ) -> None:
     """Run one algorithm and record what it reaches, sends and computes."""
     with one_line_errors():
         import losac
 
         check_folder(experiment.out, overwrite=experiment.overwrite)
-        (method,) = experiment.build_algorithms([algorithm])
+        given = given_names(context)
+        file = Config() if config is None else read_config(config)
+        experiment = file.fill(experiment, given)
+        seed = seed if file.seed is None or "seed" in given else file.seed
+        if file.algorithm is None or "algorithm" in given:
+            (method,) = experiment.build_algorithms([algorithm])
+        else:
+            method = file.build_algorithm(experiment)
         data = experiment.load_data()
         task = experiment.build_task(data)
         options = experiment.simulation(data)
-        config = {**experiment.describe(data), "algorithm": method.label, "settings": method.settings(), "seed": seed}
+        told = {**experiment.describe(data), "algorithm": method.label, "settings": method.settings(), "seed": seed}
         code, message = 0, ""
         latest: list[History] = []
         with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
@@ -59,8 +79,8 @@ def run(
                 latest[:] = [error.history]
             except KeyboardInterrupt:
                 code, message = INTERRUPTED, "interrupted"
-        files = _save(latest[0], experiment.out, config) if latest and experiment.out else []
-        _tell(experiment, latest, files, config)
+        files = _save(latest[0], experiment.out, told) if latest and experiment.out else []
+        _tell(experiment, latest, files, told)
         if message:
             say(f"losac: {message}; {f'what was measured is in {experiment.out}' if files else 'nothing was saved'}")
             raise typer.Exit(code)

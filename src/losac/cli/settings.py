@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,12 +76,26 @@ def build_algorithms(
             raise ValueError(_no_setting(entries[0][0], name, fields[0]))
     built = []
     for (label, own), cls, known in zip(entries, classes, fields):
-        for name in own:
-            if name not in known:
-                raise ValueError(_no_setting(label, name, known))
+        refuse_unknown(label, own, cls)
         chosen = _without_rivals(given, own) | {k: v for k, v in wide.items() if k in known} | dict(own)
         built.append(_construct(cls, chosen, _without_rivals(usual, chosen)))
     return built
+
+
+def override(algorithm: Algorithm, chosen: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm with some settings changed, and without those of its own that contradict them."""
+    refuse_unknown(algorithm.label, chosen, type(algorithm))
+    kept = _without_rivals(algorithm.settings(), chosen)
+    cleared = {name: None for name in algorithm.settings() if name not in kept}
+    return algorithm.replace(**{**cleared, **chosen})
+
+
+def refuse_unknown(label: str, names: Iterable[str], cls: type[Algorithm]) -> None:
+    """Refuse settings that an algorithm does not have."""
+    known = _field_names(cls)
+    for name in names:
+        if name not in known:
+            raise ValueError(_no_setting(label, name, known))
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

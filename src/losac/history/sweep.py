@@ -21,6 +21,9 @@ from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Plan
 from losac.task import Task
 
+Job = tuple[Algorithm, int]
+"""An algorithm and the seed to run it with."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
@@ -111,17 +114,51 @@ def sweep(
     >>> result.best("loss")
     {'step_size': 0.001}
     """
-    one_device_per_core()
-    check_counts(rounds, eval_every)
-    sampled = task.data.num_clients if clients_per_round is None else clients_per_round
-    plan = make_plan(task, sampled, dtype, None, None, loss_every)
     axes = {name: tuple(values) for name, values in grid.items()}
     seeds = tuple(int(s) for s in seeds)
     if not seeds or not all(axes.values()):
         raise ValueError("a sweep needs at least one seed, and at least one value for each setting of its grid")
     points = [algorithm.replace(**dict(zip(axes, values))) for values in itertools.product(*axes.values())]
-    jobs = [(point, seed) for point in points for seed in seeds]
-    sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
+    members = run_jobs(
+        task,
+        [(point, seed) for point in points for seed in seeds],
+        rounds=rounds,
+        clients_per_round=clients_per_round,
+        eval_every=eval_every,
+        dtype=dtype,
+        sampling=sampling,
+        loss_every=loss_every,
+        at_once=at_once,
+        progress=progress,
+    )
+    return Sweep(tuple(members), axes, seeds)
+
+
+def run_jobs(
+    task: Task,
+    jobs: Sequence[Job],
+    *,
+    rounds: int,
+    clients_per_round: int | None = None,
+    eval_every: int = 1,
+    dtype: Dtype = "float32",
+    sampling: Any = "uniform",
+    loss_every: int | None = None,
+    at_once: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[History]:
+    """Run any list of (algorithm, seed), those that share a program together; return a history for each, in order.
+
+    Args:
+      task: the problem.
+      jobs: algorithms that may differ in their settings but not in their class, each with a seed.
+      rounds, clients_per_round, eval_every, dtype, sampling, loss_every, at_once, progress: as for :func:`sweep`.
+    """
+    one_device_per_core()
+    check_counts(rounds, eval_every)
+    sampled = task.data.num_clients if clients_per_round is None else clients_per_round
+    plan = make_plan(task, sampled, dtype, None, None, loss_every)
+    sampler = make_sampler(sampling, task.data.num_clients, sampled, jobs[0][0].partial)
     stops = evaluation_rounds(0, rounds, eval_every)
     found: dict[int, History] = {}
     with precision(plan.dtype):
@@ -132,10 +169,10 @@ def sweep(
                 found |= zip(part, _together(task, [jobs[j] for j in part], plan, sampler, stops))
                 if progress is not None:
                     progress(len(found), len(jobs))
-    return Sweep(tuple(found[j] for j in range(len(jobs))), axes, seeds)
+    return [found[j] for j in range(len(jobs))]
 
 
-def _alike(jobs: list[tuple[Algorithm, int]]) -> list[list[int]]:
+def _alike(jobs: Sequence[Job]) -> list[list[int]]:
     """Group the jobs that differ in numbers and seeds only, and so share a program."""
     groups: dict[Any, list[int]] = {}
     for j, (algorithm, _) in enumerate(jobs):
@@ -143,9 +180,7 @@ def _alike(jobs: list[tuple[Algorithm, int]]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _together(
-    task: Task, jobs: list[tuple[Algorithm, int]], plan: Plan, sampler: Any, stops: list[int]
-) -> list[History]:
+def _together(task: Task, jobs: Sequence[Job], plan: Plan, sampler: Any, stops: list[int]) -> list[History]:
     algorithms, seeds = [a for a, _ in jobs], [s for _, s in jobs]
     members = Members(task, algorithms, seeds, plan)
     recorders = [Recorder(header(members, a, s), 0) for a, s in jobs]

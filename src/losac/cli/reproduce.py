@@ -1,0 +1,179 @@
+"""``losac reproduce``: the paper's tables, figures and claims, measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from losac.cli.errors import INTERRUPTED, one_line_errors, say
+from losac.cli.output import to_json, wide_console
+from losac.cli.seeds import parse_seeds
+
+if TYPE_CHECKING:
+    from losac.reproduce import Findings, Options, Progress, Study
+
+EPILOG = """Examples:
+
+losac reproduce --list
+
+losac reproduce all --quick
+
+losac reproduce table2 fig2 --seeds 0,1,2,3,4 --out reproduction
+
+A run that was interrupted goes on where it stopped when the same command is given again."""
+_GPU_WORKERS = 8
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Parts, or [bold]all[/bold]; see --list.", show_default=False)
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the parts and stop.")] = False,
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, seeds and settings, marked as such.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results. Default: reproduction, or reproduction-quick.", show_default=False),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--jobs", help="Processes to share the work. Default: one per core, at most 8.", min=1),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the paths of the pages only.")] = False,
+) -> None:
+    """Reproduce the paper: run its experiments, set the numbers beside its own, and judge its claims."""
+    with one_line_errors():
+        from losac.reproduce import STUDIES, Options
+
+        if listed or not names:
+            for study in STUDIES.values():
+                typer.echo(f"{study.name:12} {study.title}")
+            return
+        chosen = _choose(names, STUDIES)
+        options = Options(tuple(parse_seeds(seeds)), quick)
+        folder = out or Path("reproduction-quick" if quick else "reproduction")
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"--out {folder} is a file; give a folder")
+        if data_dir is not None:
+            os.environ["LOSAC_DATA_DIR"] = str(data_dir)
+        workers = workers or min(os.cpu_count() or 1, _GPU_WORKERS)
+        try:
+            found, failed = _run(chosen, options, folder, workers, shown=not (json or quiet))
+        except KeyboardInterrupt:
+            say(f"losac: interrupted; what was measured is in {folder}, and the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
+        _tell(found, options, folder, failed, json=json, quiet=quiet)
+        if failed:
+            raise typer.Exit(1)
+
+
+def _choose(names: list[str], studies: dict[str, Study]) -> list[Study]:
+    from losac._settings import nearest
+
+    if "all" in names:
+        return list(studies.values())
+    for name in names:
+        if name not in studies:
+            raise ValueError(f"no part {name!r}{nearest(name, list(studies))}; there are {', '.join(studies)} and all")
+    return [studies[name] for name in dict.fromkeys(names)]
+
+
+def _run(
+    studies: list[Study], options: Options, folder: Path, workers: int, *, shown: bool
+) -> tuple[dict[str, tuple[Study, Findings]], dict[str, str]]:
+    """Measure all studies together, so that no core waits for the last job of each; conclude study by study."""
+    from losac.data import DataError
+    from losac.reproduce import run_jobs, write_results
+
+    wanted, failed = {study.name: list(study.jobs(options)) for study in studies}, {}
+    for study in studies:
+        try:
+            _check_data(study)
+        except (DataError, OSError) as error:
+            failed[study.name] = str(error)
+            say(f"losac: {study.name} is left out: {error}")
+    jobs = [job for name, mine in wanted.items() if name not in failed for job in mine]
+    results = iter(run_jobs(jobs, folder / "jobs", workers, _reporter() if shown else None))
+    found = {}
+    for study in studies:
+        if study.name not in failed:
+            mine = [next(results) for _ in wanted[study.name]]
+            findings, _ = write_results(study, mine, options, folder / study.name)
+            found[study.name] = (study, findings)
+    return found, failed
+
+
+def _check_data(study: Study) -> None:
+    """Make sure that the data sets are there before hours are spent on others."""
+    from losac.data import load
+
+    for name in study.data:
+        load(name, 2, "iid")
+
+
+def _reporter() -> Any:
+    def report(progress: Progress) -> None:
+        left = "" if progress.left is None else f", about {_duration(progress.left)} left"
+        before = f", {progress.found} found from before" if progress.found and progress.done == 1 else ""
+        say(f"{progress.done} of {progress.total}{left}: {progress.label}{before}")
+
+    return report
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _tell(
+    found: dict[str, tuple[Study, Findings]],
+    options: Options,
+    folder: Path,
+    failed: dict[str, str],
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    from losac.reproduce.output import render_index
+
+    pages = [folder / name / "report.html" for name in found]
+    if len(found) > 1:
+        index = folder / "index.html"
+        index.write_text(render_index(found, options), encoding="utf-8")
+        pages.insert(0, index)
+    if json:
+        parts = {
+            name: {"summary": findings.summary, "claims": [claim._asdict() for claim in findings.claims]}
+            for name, (_, findings) in found.items()
+        }
+        typer.echo(to_json({"quick": options.quick, "seeds": options.seeds, "parts": parts, "failed": failed,
+                            "pages": [str(page) for page in pages]}))  # fmt: skip
+        return
+    if not quiet:
+        _print_claims(found, options)
+    for page in pages:
+        typer.echo(str(page))
+
+
+def _print_claims(found: dict[str, tuple[Study, Findings]], options: Options) -> None:
+    from rich.table import Table
+
+    console = wide_console()
+    colours = {"holds": "green", "fails": "red"}
+    for study, findings in found.values():
+        console.print(f"[bold]{study.title}[/bold]\n{findings.summary}\n", highlight=False)
+        if findings.claims:
+            table = Table("the paper says", "verdict", "measured", show_lines=True)
+            for claim in findings.claims:
+                colour = colours.get(claim.verdict, "yellow")
+                table.add_row(claim.text, f"[{colour}]{claim.verdict}[/{colour}]", claim.evidence)
+            console.print(table)
+            console.print()
+    if options.quick:
+        console.print("Short form: fewer rounds and seeds than the paper. No verdict here is final.", style="yellow")

@@ -1,0 +1,75 @@
+"""Grid search that follows its best point: an axis is continued while the best value lies at its end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from losac.tuning.space import Axis, Edge, Point, Range, beyond, edge
+from losac.tuning.trials import Evaluate, Trial, ranked
+
+Grid = dict[str, tuple[Any, ...]]
+Allows = Callable[[Point], bool]
+
+
+def grid_search(
+    axes: Mapping[str, Axis], evaluate: Evaluate, allows: Allows, most_widenings: int
+) -> tuple[Grid, list[Trial], dict[str, Edge]]:
+    """Run a grid, then what continues it beyond the edges at which the best point lies.
+
+    Args:
+      axes: setting → values.
+      evaluate: runs a list of points.
+      allows: whether the algorithm takes a point.
+      most_widenings: how often the grid may grow; no point is run twice.
+
+    Returns:
+      The grid as it has become, its trials, and where the best point lies on each axis.
+    """
+    grid = _values_only(axes)
+    trials = evaluate(_points(grid))
+    for _ in range(most_widenings):
+        best = ranked(trials)[0]
+        if best.diverged is not None:
+            break
+        ends = _edges(grid, best.settings, allows)
+        grown = {name: _grow(values, ends[name]) for name, values in grid.items()}
+        if grown == grid:
+            break
+        old = _points(grid)
+        grid, trials = grown, trials + evaluate([point for point in _points(grown) if point not in old])
+    return grid, trials, _edges(grid, ranked(trials)[0].settings, allows)
+
+
+def _values_only(axes: Mapping[str, Axis]) -> Grid:
+    grid: Grid = {}
+    for name, axis in axes.items():
+        if isinstance(axis, Range):
+            raise ValueError(f"{name} is a range, and a grid needs values: list them, or use search='random'")
+        grid[name] = axis
+    return grid
+
+
+def _points(grid: Grid) -> list[Point]:
+    return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+
+
+def _edges(grid: Grid, best: Point, allows: Allows) -> dict[str, Edge]:
+    return {name: _edge(values, best, name, allows) for name, values in grid.items()}
+
+
+def _edge(values: tuple[Any, ...], best: Point, name: str, allows: Allows) -> Edge:
+    found = edge(values, best[name])
+    if found != "low" and found != "high":
+        return found
+    following = beyond(values, found)
+    if following not in values and allows(best | {name: following}):
+        return found
+    return "low limit" if found == "low" else "high limit"
+
+
+def _grow(values: tuple[Any, ...], end: Edge) -> tuple[Any, ...]:
+    if end == "low":
+        return (beyond(values, "low"), *values)
+    return (*values, beyond(values, "high")) if end == "high" else values

@@ -1,0 +1,145 @@
+"""What a search found: its trials, the best of them, and where it lies in the space."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from losac.algorithms.contract import Algorithm
+from losac.tuning.space import Axis, Edge, Point
+from losac.tuning.trials import Trial, ranked
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """A search that has ended.
+
+    Attributes:
+      start: the algorithm, with the settings that were not searched.
+      task: the name of the task.
+      search: ``"grid"``, ``"random"`` or ``"optuna"``.
+      space: setting → the values tried, widened ones included, or the range drawn from.
+      trials: one for each point, in the order in which they were run.
+      edges: setting → where the best value lies: ``"inside"``; at the ``"low"`` or ``"high"`` edge, so that a better
+        value may lie beyond; at a ``"low limit"`` or ``"high limit"``, beyond which the next step would leave what the
+        setting allows; ``"fixed"`` where there is no order or a single value.
+      metric, target: what was sought.
+      validation: the share of the clients' rows that the metric was measured on; None for the training rows.
+      seeds, rounds, clients_per_round, dtype: of the runs.
+    """
+
+    start: Algorithm
+    task: str
+    search: str
+    space: Mapping[str, Axis]
+    trials: tuple[Trial, ...]
+    edges: Mapping[str, Edge]
+    metric: str
+    target: float | None
+    validation: float | None
+    seeds: tuple[int, ...]
+    rounds: int
+    clients_per_round: int
+    dtype: str
+
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial; equal ones are told apart by their loss."""
+        return ranked(self.trials)[0]
+
+    @property
+    def best(self) -> Point:
+        """The best settings."""
+        return dict(self.best_trial.settings)
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm with the best settings."""
+        return self.start.replace(**self.best)
+
+    @property
+    def diverged(self) -> int:
+        """How many trials diverged."""
+        return sum(trial.diverged is not None for trial in self.trials)
+
+    @property
+    def measured(self) -> str:
+        """The metric with the rows it was measured on, for axes and tables."""
+        return f"{'training' if self.validation is None else 'validation'} {self.metric.replace('_', ' ')}"
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame: one row per trial, the best first and those that diverged last."""
+        import pandas as pd
+
+        rows = [trial.record() for trial in ranked(self.trials)]
+        frame = pd.DataFrame(rows).astype({"rounds_to": float, "diverged": "Int64"})
+        return frame.drop(columns="rounds_to") if self.target is None else frame
+
+    def plot(self) -> Figure:
+        """Return a figure: a map for a grid of two axes, else the score over each axis."""
+        from losac.report.tuning import plot_tuning
+
+        return plot_tuning(self)
+
+    def config(self) -> dict[str, Any]:
+        """Return the best configuration as ``losac run --config`` takes it, but for the data and the model."""
+        best = self.best_trial
+        tuned = {
+            "task": self.task,
+            "metric": self.measured,
+            "score": best.score,
+            "spread": best.spread,
+            "search": self.search,
+            "trials": len(self.trials),
+            "seeds": list(self.seeds),
+            "edges": dict(self.edges),
+        }
+        if self.target is not None:
+            tuned |= {"target": self.target, "rounds_to": best.rounds_to}
+        settings = {name: value for name, value in self.algorithm.settings().items() if name != "uploads" or value}
+        run = {"clients_per_round": self.clients_per_round, "rounds": self.rounds, "dtype": self.dtype}
+        return {"algorithm": self.algorithm.label, "settings": settings, **run, "tuned": tuned}
+
+    def save(self, folder: str | Path, problem: Mapping[str, Any] | None = None) -> list[Path]:
+        """Write trials.csv, tuning.png, tuning.svg and best.json; return their paths.
+
+        Args:
+          folder: made where it is not there.
+          problem: what best.json is to say besides: the data, model, partition, … of ``losac run``.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        table, picture, drawing, best = (
+            folder / name for name in ("trials.csv", "tuning.png", "tuning.svg", "best.json")
+        )
+        self.to_frame().to_csv(table, index=False)
+        figure = self.plot()
+        figure.savefig(picture)
+        figure.savefig(drawing)
+        text = json.dumps({**(problem or {}), **self.config()}, indent=2, ensure_ascii=False, default=_name)
+        best.write_text(text + "\n", encoding="utf-8")
+        return [table, picture, drawing, best]
+
+    def __repr__(self) -> str:
+        best, at = self.best_trial, ", ".join(f"{k}={v:g}" if _real(v) else f"{k}={v}" for k, v in self.best.items())
+        on_edge = [name for name, end in self.edges.items() if end in ("low", "high")]
+        edges = f"; on the edge: {', '.join(on_edge)}" if on_edge else ""
+        return (
+            f"Tuning({self.start.label} on {self.task}, {len(self.trials)} trials, {self.diverged} diverged: "
+            f"{self.measured} {best.score:.4g} at {at}{edges})"
+        )
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _name(value: Any) -> Any:
+    """Return what JSON has no form for: arrays of no dimension as numbers, functions by their names."""
+    return value.item() if getattr(value, "ndim", None) == 0 else getattr(value, "__name__", str(value))

@@ -1,0 +1,141 @@
+"""What is searched: lists of values, and ranges to draw from."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from losac._settings import nearest
+from losac.algorithms.contract import Algorithm
+
+Point = dict[str, Any]
+Edge = Literal["inside", "low", "high", "low limit", "high limit", "fixed"]
+"""Where the best value lies on its axis; a limit is an end beyond which the setting has no values."""
+_OUTER = 0.05
+
+
+@dataclass(frozen=True)
+class Range:
+    """All numbers from low to high, evenly or evenly in their logarithm."""
+
+    low: float
+    high: float
+    log: bool
+
+    def __post_init__(self) -> None:
+        least = 0.0 if self.log else -math.inf
+        if not least < self.low < self.high < math.inf:
+            need = "positive numbers with low < high" if self.log else "numbers with low < high"
+            raise ValueError(f"a range from {self.low!r} to {self.high!r} is empty; give {need}")
+
+    def at(self, share: float) -> float:
+        """Return the number that lies a share of the way from low to high."""
+        if self.log:
+            return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+        return self.low + share * (self.high - self.low)
+
+    def share(self, value: float) -> float:
+        """Return how far along the way a number lies."""
+        low, high, here = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        return (here - low) / (high - low)
+
+
+Axis = Range | tuple[Any, ...]
+
+
+def log_range(low: float, high: float) -> Range:
+    """Return the numbers from low to high, evenly in their logarithm, for random search and Optuna."""
+    return Range(low, high, log=True)
+
+
+def uniform(low: float, high: float) -> Range:
+    """Return the numbers from low to high, for random search and Optuna."""
+    return Range(low, high, log=False)
+
+
+def choice(*values: Any) -> tuple[Any, ...]:
+    """Return the given values, of which a search takes one; a list means the same."""
+    return values
+
+
+def check_space(space: Mapping[str, Range | Sequence[Any]], algorithm: Algorithm) -> dict[str, Axis]:
+    """Return the axes, sorted where they are numbers; refuse settings that the algorithm does not have."""
+    if not space:
+        raise ValueError("the space is empty: name at least one setting, such as {'step_size': [1e-4, 1e-3]}")
+    known = list(algorithm.settings())
+    for name in space:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ValueError(f"{algorithm.label} has no setting {name!r}{hint}; it has {', '.join(known)}")
+    return {name: v if isinstance(v, Range) else _values(name, v) for name, v in space.items()}
+
+
+def _values(name: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+        raise ValueError(f"{name}={values!r} must be a list of values, log_range(low, high) or uniform(low, high)")
+    found = dict.fromkeys(value.item() if isinstance(value, np.generic) else value for value in values)
+    if not found:
+        raise ValueError(f"{name} has no values to try; give at least one")
+    return tuple(sorted(found)) if _numeric(tuple(found)) else tuple(found)
+
+
+def is_ordered(axis: Axis) -> bool:
+    """Whether an axis has two ends: a range, or at least two numbers."""
+    return isinstance(axis, Range) or (len(axis) > 1 and _numeric(axis))
+
+
+def is_log(values: Sequence[float]) -> bool:
+    """Whether sorted numbers are spaced more evenly in their logarithm than as they are.
+
+    >>> is_log([1, 3, 10]), is_log([0.0, 0.5, 0.9]), is_log([2, 4, 6, 8])
+    (True, False, False)
+    """
+    if values[0] <= 0:
+        return False
+    if len(values) == 2:
+        return values[1] >= 2 * values[0]
+    plain, log = (np.diff(v) for v in (np.asarray(values, float), np.log(values)))
+    return bool(np.std(log) / np.mean(log) < np.std(plain) / np.mean(plain))
+
+
+def beyond(values: Sequence[float], side: Literal["low", "high"]) -> float:
+    """Return the number that continues sorted ones on one side, at the ratio or difference that they have there.
+
+    >>> beyond([1, 3, 10], "high"), beyond([1.0, 2.0, 3.0], "low")
+    (33, 0.0)
+    """
+    last, before = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
+    following = last * (last / before) if is_log(values) else last + (last - before)
+    if all(isinstance(v, numbers.Integral) for v in values):
+        return round(following)
+    rounded_off = not is_log(values) and abs(following) < 1e-9 * abs(last - before)
+    return 0.0 if rounded_off else following
+
+
+def edge(axis: Axis, value: Any) -> Edge:
+    """Return where a value lies on its axis: at an end of a list, in the outer 5 % of a range, or inside.
+
+    >>> edge((1, 3, 10), 10), edge((1, 3, 10), 3), edge(log_range(1e-4, 1), 1.2e-4), edge(("a", "b"), "a")
+    ('high', 'inside', 'low', 'fixed')
+    """
+    if not is_ordered(axis):
+        return "fixed"
+    if isinstance(axis, Range):
+        share = axis.share(value)
+        return "low" if share < _OUTER else "high" if share > 1 - _OUTER else "inside"
+    return "low" if value == axis[0] else "high" if value == axis[-1] else "inside"
+
+
+def as_range(values: Sequence[Any]) -> Axis:
+    """Return the range that a grid's values span, for random search; values that are no numbers stay a choice."""
+    axis = tuple(values)
+    return Range(float(axis[0]), float(axis[-1]), is_log(axis)) if is_ordered(axis) else axis
+
+
+def _numeric(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values)
