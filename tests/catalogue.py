@@ -87,7 +87,7 @@ CATALOGUE = (
     Entry("fedsaga", local(A.fedsaga), BIASED, BIASED, BIASED),
     Entry("losac", paper_losac, EXACT, EXACT, EXACT),
     Entry("losac", local(A.losac, scaling="exact"), EXACT, EXACT, EXACT),
-    Entry("losac", local(A.losac, scaling="exact", correction=0.1), EXACT, EXACT, EXACT),
+    Entry("losac", local(A.losac, scaling="exact", correction=1.0), EXACT, EXACT, EXACT),
     Entry("losac", local(A.losac, scaling="exact", correction=0.0), EXACT, EXACT, EXACT),
     Entry("scaffold", local(A.scaffold), EXACT, EXACT, BIASED),
     Entry("scaffold", local(A.scaffold, option=1), EXACT, EXACT, BIASED),

@@ -20,7 +20,7 @@ def transcription(problem, algorithm, rounds, seed=0, phi=None, y=None, sampled=
     """The printed equations, a dozen lines of NumPy; yields x, φ and y after every round."""
     data, n, m, eta = problem.data, problem.data.num_clients, algorithm.blocks, algorithm.step_size
     paper, steps = algorithm.scaling == "paper", algorithm.local_steps
-    delta = 1.0 if algorithm.correction is None else algorithm.correction
+    delta = np.sqrt(sampled / n) / 5 if algorithm.correction is None else algorithm.correction
     cut = [[blocks_of(a, m) for a in data.client(i)] for i in range(n)]
     x = np.zeros(data.x.shape[1])
     y = np.zeros((n, m, len(x))) if y is None else y.copy()
@@ -84,7 +84,8 @@ def test_one_client_is_saga():
     eta, x = 0.05 / alone.curvature, np.zeros(3)
     a, b = (blocks_of(v, M) for v in alone.data.client(0))
     y = np.zeros((M, 3))
-    run = losac.simulate(alone.task, method(eta, T, M, scaling="exact"), rounds=5, dtype="float64")
+    saga = method(eta, T, M, scaling="exact", correction=1.0)
+    run = losac.simulate(alone.task, saga, rounds=5, dtype="float64")
     for r in range(5):
         for j in drawn_blocks(0, r, 0, T, M):
             g = M * a[j].T @ (a[j] @ x - b[j])
@@ -94,13 +95,13 @@ def test_one_client_is_saga():
 
 
 def test_one_full_step_is_gradient_descent_for_all():
-    """Law 2: M = 1, K = 1 and full participation make LoSAC (exact), SCAFFOLD, FedAvg, FedSaga and DSGD the same."""
+    """Law 2: M = 1, K = 1 and full participation make LoSAC (exact, δ = 1), SCAFFOLD, FedAvg, FedSaga and DSGD the same."""
     eta, a = 0.3 / RAGGED.curvature, losac.algorithms
     x = np.zeros(3)
     gradient = sum(RAGGED.hessians) / N
     for _ in range(4):
         x = x - eta * gradient @ (x - RAGGED.optimum)
-    first = losac.algorithms.losac(eta, 1, 1, scaling="exact")
+    first = losac.algorithms.losac(eta, 1, 1, scaling="exact", correction=1.0)
     for algorithm in (
         a.scaffold(eta, 1),
         a.scaffold(eta, 1, option=1),

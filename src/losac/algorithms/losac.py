@@ -24,6 +24,15 @@ class Pair(NamedTuple):
     phi: Tree
 
 
+def damping(clients: Any, sampled: Any) -> Any:
+    """Return the exact scaling's default δ = √(S/N)/5.
+
+    >>> round(damping(100, 10), 4)
+    0.0632
+    """
+    return (sampled / clients) ** 0.5 / 5
+
+
 class Losac(LocalMethod):
     r"""LoSAC: every client refreshes its estimate of the global gradient after each local step.
 
@@ -46,14 +55,18 @@ class Losac(LocalMethod):
        x &\leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}\Delta x_i, \qquad
        \phi \leftarrow \phi + \sum_{i\in\mathcal S}\Delta\phi_i.
 
-    Both converge linearly to the exact optimum of strongly convex problems, with sampled clients and sampled blocks.
+    Both converge linearly to the exact optimum of strongly convex problems, with sampled clients and sampled blocks,
+    for any δ. The table makes φ follow the gradient with a delay, as momentum does; δ feeds the present gradient in and
+    damps the swings that the delay causes, and too much of it lets the clients drift. By default δ = √(S/N)/5, found by
+    ``losac reproduce damped``; :func:`losac.tuning.suggest` measures a step size for it.
+
     y and φ start at zero. N/S is N over the *planned* clients per round, whoever answers.
 
     Args:
       step_size: η.
       local_steps, blocks: T and M.
       scaling: ``"paper"`` or ``"exact"``.
-      correction: δ of the exact scaling (1 is the unbiased one, smaller values damp it).
+      correction: δ of the exact scaling; √(S/N)/5 by default (1 is the unbiased one, smaller values damp it).
       server_step: γ.
       prox_step: see above; only for the paper's scaling.
     """
@@ -104,7 +117,7 @@ class Losac(LocalMethod):
             phi = map_trees(lambda phi, y, g: phi - y + g, local.phi, y[0], g)
             beta = eta if self.prox_step == "printed" else eta * (n * m / here.sampled)
         else:
-            delta = 1.0 if self.correction is None else self.correction
+            delta = damping(n, here.sampled) if self.correction is None else self.correction
             x = map_trees(lambda x, phi, y, g: x - eta * (phi + delta * (g - y)), local.x, local.phi, y[0], g)
             phi = map_trees(lambda phi, y, g: phi + (g - y) / (n * m), local.phi, y[0], g)
             beta = eta
