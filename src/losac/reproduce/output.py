@@ -1,0 +1,169 @@
+"""What a study leaves behind: results.json, a CSV file per table, figures as PNG and SVG, and a page with all of it."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from losac.reproduce.study import Claim, Findings, Measured, Options, Study, Table
+
+FORMAT = "losac results 1"
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "losac",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "legend.frameon": False,
+}
+
+
+def write_results(study: Study, measured: Sequence[Measured], options: Options, folder: Path) -> tuple[Findings, Path]:
+    """Write everything that a study found; return the findings and the path of its page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    findings = study.conclude(measured, options)
+    content = {
+        "format": FORMAT,
+        "study": study.name,
+        "title": study.title,
+        "command": command(study.name, options),
+        "quick": options.quick,
+        "seeds": list(options.seeds),
+        "versions": {"losac": version("losac"), "jax": version("jax"), "python": platform.python_version()},
+        "summary": findings.summary,
+        "claims": [claim._asdict() for claim in findings.claims],
+        "measured": [one._asdict() | {"arguments": dict(one.arguments)} for one in measured],
+    }
+    (folder / "results.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    for table in findings.tables:
+        _write_csv(table, folder / f"{table.name}.csv")
+    write_figures(findings, folder)
+    page = folder / "report.html"
+    page.write_text(render_page(study, findings, options, folder), encoding="utf-8")
+    return findings, page
+
+
+def read_results(folder: Path) -> tuple[list[Measured], Options]:
+    """Read back what was measured, to conclude from it anew."""
+    path = folder / "results.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content.get("format") != FORMAT:
+        raise ValueError(f"{path} does not hold results of this version ({FORMAT!r})")
+    return [Measured(**one) for one in content["measured"]], Options(tuple(content["seeds"]), content["quick"])
+
+
+def command(name: str, options: Options) -> str:
+    """Return the command that makes these results."""
+    seeds = ",".join(map(str, options.seeds))
+    return f"losac reproduce {name} --seeds {seeds}{' --quick' if options.quick else ''}"
+
+
+def write_figures(findings: Findings, folder: Path) -> None:
+    """Write every figure as PNG and SVG."""
+    import matplotlib as mpl
+
+    for figure in findings.figures:
+        with mpl.rc_context(STYLE):
+            drawing = figure.draw()
+            drawing.savefig(folder / f"{figure.name}.png", dpi=130)
+            drawing.savefig(folder / f"{figure.name}.svg", metadata={"Date": None})
+
+
+def _write_csv(table: Table, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.columns)
+        writer.writerows([["" if cell is None else cell for cell in row] for row in table.rows])
+
+
+def shown(cell: Any) -> str:
+    """Return a cell as a reader wants it.
+
+    >>> shown(0.123456), shown(None), shown(12), shown("57 ± 3")
+    ('0.123', '–', '12', '57 ± 3')
+    """
+    if cell is None:
+        return "–"
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def markdown(study: Study, findings: Findings, options: Options, pictures: str) -> str:
+    """Return the findings as a section of a Markdown page, whose pictures lie in a folder."""
+    lines = [f"## {study.title}", "", f"`{command(study.name, options)}`", "", findings.summary, ""]
+    if findings.claims:
+        lines += ["| the paper says | verdict | measured |", "|---|---|---|"]
+        lines += [f"| {c.text} ({c.where}) | **{c.verdict}** | {c.evidence} |" for c in findings.claims] + [""]
+    for figure in findings.figures:
+        lines += [f"![{figure.caption}]({pictures}/{figure.name}.png)", "", f"*{figure.caption}*", ""]
+    for table in findings.tables:
+        lines += [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+        lines += ["| " + " | ".join(map(shown, row)) + " |" for row in table.rows]
+        lines += ["", *([table.note, ""] if table.note else [])]
+    return "\n".join(lines)
+
+
+def render_page(study: Study, findings: Findings, options: Options, folder: Path) -> str:
+    """Return the findings as one HTML page that holds its figures."""
+    body = [f"<p>{escape(part)}</p>" for part in findings.summary.split("\n\n")]
+    body += [claims_table(findings.claims)] if findings.claims else []
+    for figure in findings.figures:
+        code = base64.b64encode((folder / f"{figure.name}.png").read_bytes()).decode()
+        said = escape(figure.caption)
+        picture = f'<img alt="{said}" src="data:image/png;base64,{code}">'
+        body.append(f"<figure>{picture}<figcaption>{said}</figcaption></figure>")
+    for table in findings.tables:
+        note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
+        body.append(f"<h2>{escape(table.title)}</h2>{html_table(table.columns, table.rows)}{note}")
+    return fill_page(study.title, command(study.name, options), options, "\n".join(body))
+
+
+def render_index(found: Mapping[str, tuple[Study, Findings]], options: Options) -> str:
+    """Return the page of all studies: every claim with its verdict, and the way to each part."""
+    counts: dict[str, int] = {}
+    for _, findings in found.values():
+        for claim in findings.claims:
+            counts[claim.verdict] = counts.get(claim.verdict, 0) + 1
+    body = [f"<p>{escape(', '.join(f'{number} {verdict}' for verdict, number in counts.items()))}.</p>"]
+    for name, (study, findings) in found.items():
+        body.append(f'<h2><a href="{name}/report.html">{escape(study.title)}</a></h2>')
+        body.append(f"<p>{escape(findings.summary)}</p>")
+        body += [claims_table(findings.claims)] if findings.claims else []
+    return fill_page("The paper, reproduced", command("all", options), options, "\n".join(body))
+
+
+def claims_table(claims: Sequence[Claim]) -> str:
+    """Return the claims as an HTML table whose verdicts have a colour each."""
+    rows = "".join(
+        f"<tr><td>{escape(c.text)} <span class=where>{escape(c.where)}</span></td>"
+        f'<td class="verdict {c.verdict.split()[0]}{" in-part" if c.verdict not in ("holds", "fails") else ""}">'
+        f"{escape(c.verdict)}</td><td>{escape(c.evidence)}</td></tr>"
+        for c in claims
+    )
+    head = "<tr><th>the paper says</th><th>verdict</th><th>measured</th></tr>"
+    return f'<div class=scroll><table class="claims">{head}{rows}</table></div>'
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table as HTML."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(shown(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+
+
+def fill_page(title: str, made_by: str, options: Options, body: str) -> str:
+    """Return a page with the common frame around its body."""
+    template = Template((Path(__file__).parent / "page.html").read_text(encoding="utf-8"))
+    marked = "<p class=quick>Short form: fewer rounds and seeds than the paper. No verdict here is final.</p>"
+    return template.substitute(
+        title=escape(title), command=escape(made_by), quick=marked if options.quick else "", body=body
+    )
