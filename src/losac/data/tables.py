@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from losac.data.files import Arrays
 
 Array = NDArray[Any]
-Preprocessing = Literal["row", "feature", "standard", "global", "none"]
+Preprocessing = Literal["row", "feature", "standard", "global", "none", "row-mean"]
 EsrSplit = Literal["random", "recording"]
 
 
@@ -70,7 +70,8 @@ def esr(
     """One second of EEG per row; seizure or not, or with `multiclass=True` the five kinds.
 
     `split="random"` is the usual 9,200/2,300 one, in which a recording's chunks fall on both sides;
-    `split="recording"` moves whole recordings, the honest one. Scales are learnt from the training part.
+    `split="recording"` moves whole recordings, the honest one. Scales are learnt from the training part;
+    `preprocessing="row"` takes each row to [0, 1], `"row-mean"` takes its mean off and divides by its range.
     """
     if split not in get_args(EsrSplit):
         raise ValueError(f"split={split!r}; give one of {', '.join(get_args(EsrSplit))}")
@@ -110,6 +111,8 @@ def _rescale(train: Array, test: Array, preprocessing: Preprocessing) -> tuple[A
     raw = train.astype(np.float64)
     if preprocessing == "row":
         return _by_row(train), _by_row(test)
+    if preprocessing == "row-mean":
+        return _by_row(train, centred=True), _by_row(test, centred=True)
     if preprocessing == "feature":
         shift, scale = raw.min(axis=0), np.ptp(raw, axis=0)
     elif preprocessing == "standard":
@@ -123,9 +126,11 @@ def _rescale(train: Array, test: Array, preprocessing: Preprocessing) -> tuple[A
     return _apply(train, shift, scale), _apply(test, shift, scale)
 
 
-def _by_row(x: Array) -> Array:
+def _by_row(x: Array, centred: bool = False) -> Array:
+    """Divide each row by its range, after its minimum or, where centred, its mean is taken off."""
     raw = x.astype(np.float64)
-    return _apply(raw, raw.min(axis=1, keepdims=True), np.ptp(raw, axis=1, keepdims=True))
+    shift = raw.mean(axis=1, keepdims=True) if centred else raw.min(axis=1, keepdims=True)
+    return _apply(raw, shift, np.ptp(raw, axis=1, keepdims=True))
 
 
 def _apply(x: Array, shift: Array, scale: Array) -> Array:

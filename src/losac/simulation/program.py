@@ -105,7 +105,7 @@ def one_round(shape: Shape, problem: Problem, state: State, ids: Array, active: 
         if phase.clients == "all":
             n = shape.client.clients
             turn = turn._replace(ids=jnp.arange(n, dtype=ids.dtype), active=jnp.ones(n, bool))
-        state = _perhaps(turn, partial(_one_phase, shape, problem, turn), state)
+        state = perhaps(turn, partial(one_phase, shape, problem, turn), state)
     leaves = jax.tree.leaves(algorithm.model(state.server))
     finite = jnp.isfinite(sum(jnp.sum(leaf) for leaf in leaves))
     broken = jnp.where((state.broken < 0) & ~finite, state.round + 1, state.broken)
@@ -135,13 +135,15 @@ class Shared(NamedTuple):
     steps: Any
 
 
-def _perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
+def perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> State:
+    """Let a phase take place, or not, by its chance."""
     if turn.phase.chance is None:
         return take_place(state)
     return jax.lax.cond(lot(turn.key) < turn.phase.chance, take_place, lambda state: state, state)
 
 
-def _one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
+def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
+    """Send out, let the clients work, and update the server."""
     algorithm, phase, place, ids, active, key, steps = turn
     shared = Shared(
         algorithm,

@@ -157,8 +157,8 @@ def _table(found: Mapping[Key, Look], place: tuple[str, str], when: Any) -> Tabl
     head = f"when the loss has fallen to {BELOW}" if when == "equal" else f"after round {when}"
     note = (
         "c, raw error ‖d − ∇f(x)‖/‖∇f(x)‖ and error after c ‖d − c∇f(x)‖/‖c∇f(x)‖ are those of the first local step, "
-        "with ∇f at the broadcast model x and the c that is best; x_i is the local model. Spread: mean ‖x_i − x̄‖ after the "
-        "last local step. Error of the mean: ‖d̄ − c∇f(x)‖/‖c∇f(x)‖ of the mean direction of all clients played."
+        "with ∇f at the broadcast model x and the c that is best; x_i is the local model. Spread: mean ‖x_i − x̄‖ after "
+        "the last local step. Error of the mean: ‖d̄ − c∇f(x)‖/‖c∇f(x)‖ of the mean direction of all clients played."
     )
     name = f"{'-'.join(place)}-{when}"
     return Table(name, f"{NAMES[place]}, {head}", columns, rows, note)
@@ -186,7 +186,7 @@ def _draw(found: Mapping[Key, Look], last: int) -> Drawing:
             panel.axhline(0, color="0.6", linewidth=0.8, zorder=0)
             panel.set_xlabel("local step t")
         above.set_title(NAMES[place])
-        below.set(yscale="log", xlabel="local steps taken")
+        below.set(yscale="log", xlabel="local steps taken", ylim=(0.03, None))
     panels[0, 0].set_ylabel("cosine with ∇f(x)")
     panels[1, 0].set_ylabel("cosine with ∇f(x_i)")
     panels[2, 0].set_ylabel("spread over way")

@@ -45,6 +45,7 @@ def _accuracy(found: Mapping[Key, Look]) -> Claim | None:
     exact = _pairs(found, "exact", "scaffold", lambda look: -look.likeness)
     if not angle:
         return None
+    along = float(np.median([look.scalar[0] for key, look in found.items() if key.member == "losac"]))
     shares = _share(angle), _share(local), _share(raw)
     verdict: Verdict = "holds" if min(shares) >= MOST else "holds in part" if max(shares) >= MOST else "fails"
     unbiased = f" In the exact scaling with δ = 1 the cosine is {_both(exact)}." if exact else ""
@@ -54,7 +55,7 @@ def _accuracy(found: Mapping[Key, Look]) -> Claim | None:
         verdict,
         f"The cosine between its direction and ∇f at the broadcast model is {_both(angle)}, with ∇f at the local model "
         f"{_both(local)}; as printed ‖d − ∇f‖ is {_ratio(raw):.2g} "
-        f"times as large as SCAFFOLD's, since φ/N is MN/S times ∇f.{unbiased}",
+        f"times as large as SCAFFOLD's, with c = {along:.2g} along ∇f (its scaling alone gives MN/S).{unbiased}",
     )
 
 

@@ -63,6 +63,10 @@ def _nothing(x: Array) -> Array:
     return np.zeros(len(x))
 
 
+def _largest(x: Array) -> Array:
+    return np.asarray(np.abs(x).max(1))
+
+
 def _double(x: Array) -> Array:
     return 2 * x - 1
 
@@ -81,7 +85,11 @@ CANDIDATES: dict[str, tuple[str, Fit]] = {
     "row": ("each row to [0, 1]", row),
     "row ±1": ("each row to [−1, 1]", then(row, always(_double))),
     "row mean": ("each row less its mean, over its range", by_row(_mean, _range)),
-    "row max": ("each row over its largest absolute value", by_row(_nothing, lambda x: np.abs(x).max(1))),
+    "row max": ("each row over its largest absolute value", by_row(_nothing, _largest)),
+    "row centred max": (
+        "each row less its mean, then over its largest absolute value",
+        then(by_row(_mean, _nothing), by_row(_nothing, _largest)),
+    ),
     "row standard": ("each row standardised", by_row(_mean, lambda x: x.std(1))),
     "row unit": ("each row over its Euclidean norm", unit),
     "row centred unit": ("each row less its mean, then over its norm", then(by_row(_mean, _nothing), unit)),

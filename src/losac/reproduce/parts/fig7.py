@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RANKS, SAMPLED, BLOCKS, STEPS, ETA, ROUNDS = (32, 16, 8, 4, 2), 10, 5, 5, 2e-3, 400
 SAMPLES, STRENGTH, STRENGTHS, SEARCHED = 100, 0.1, (0.05, 0.1, 0.2, 0.4), 8
-RHO = (0.2, 1.0, 5.0, 20.0)
+RHO, SERVER_STEPS = (0.2, 1.0, 5.0, 20.0), (1.5, 2.0, 3.0, 5.0)
 CURVES = ["error", "rank", "error after prox", "rank after prox"]
 
 
@@ -64,7 +64,7 @@ PROXIMAL = ("losac", "printed", "exact", "scaffold", "feddualavg")
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return the runs of all methods at all ranks, the searches of λ, ρ and n_i, and the optima.
+    """Return the runs of all methods at all ranks, the searches of λ, ρ, γ and n_i, and the optima.
 
     All seeds at rank 8, the first at the others. The short form has one rank, four methods and 40 rounds.
     """
@@ -79,7 +79,8 @@ def jobs(options: Options) -> list[Job]:
         _job(name, rank, STRENGTH, seeds if rank == SEARCHED else seeds[:1]) for rank in RANKS for name in METHODS
     ]
     found += [_job(name, SEARCHED, s, seeds[:1]) for s in STRENGTHS if s != STRENGTH for name in PROXIMAL]
-    found += [_job("fedadmm-exact", SEARCHED, STRENGTH, seeds[:1], rho=list(RHO))]
+    found += [_job(f"fedadmm-exact{who}", SEARCHED, STRENGTH, seeds[:1], rho=list(RHO)) for who in ("", "-all")]
+    found += [_job("scaffold", SEARCHED, STRENGTH, seeds[:1], server_step=list(SERVER_STEPS))]
     return found + [_job(name, SEARCHED, STRENGTH, seeds[:1], 100, 50) for name in ("losac", "exact", "scaffold")]
 
 
@@ -89,7 +90,8 @@ def _job(
     label = f"Figure 7: {METHODS[name].label}, rank {rank}, λ = {strength:g}, n_i = {samples}"
     arguments = {"method": name, "rank": rank, "strength": strength, "seeds": seeds, "rounds": rounds,
                  "samples": samples, "grid": grid}  # fmt: skip
-    return Job(measure, arguments, label, METHODS[name].cost * len(seeds) * rounds / ROUNDS)
+    members = len(seeds) * max([1, *map(len, grid.values())])
+    return Job(measure, arguments, label, METHODS[name].cost * members * rounds / ROUNDS)
 
 
 def measure(
@@ -135,7 +137,9 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
             for one in select(runs, strength=STRENGTH, samples=SAMPLES, grid={})}  # fmt: skip
     labels = {name: method.label for name, method in METHODS.items()}
     goals = {rank: next((o for o in found if o["strength"] == STRENGTH), None) for rank, found in optima.items()}
-    judged = claims(main, goals, labels, _tuned(runs))
+    longer = [(r["server_step"], r) for one in runs if "server_step" in one.arguments["grid"] for r in one.result]
+    penalties = {one.arguments["method"]: one.result for one in runs if "rho" in one.arguments["grid"]}
+    judged = claims(main, goals, labels, _tuned(runs), dict(longer), penalties)
     tables = [_main_table(main, goals)]
     if optima:
         tables += [_strength_table(runs, optima), _search_table(runs)]
@@ -203,12 +207,16 @@ def _strength_table(runs: Sequence[Measured], optima: Mapping[int, Any]) -> Tabl
 def _search_table(runs: Sequence[Measured]) -> Table:
     rows: list[list[Any]] = []
     for one in runs:
-        if one.arguments["grid"]:
-            rows += [["FedADMM, exact server step", f"ρ = {r['rho']:g}", *_cells([r])[:2]] for r in one.result]
-        elif one.arguments["samples"] != SAMPLES:
-            name, cells = METHODS[one.arguments["method"]].label, _cells(one.result)
+        name, cells = METHODS[one.arguments["method"]].label, _cells(one.result)
+        for setting, symbol in (("rho", "ρ"), ("server_step", "γ")):
+            if setting in one.arguments["grid"]:
+                rows += [[name, f"{symbol} = {r[setting]:g}", *_cells([r])[:2]] for r in one.result]
+        if one.arguments["samples"] != SAMPLES:
             rows.append([name, f"n_i = {one.arguments['samples']}, {one.arguments['rounds']} rounds", *cells[:2]])
-    title, columns = f"The searches of ρ and n_i, at rank {SEARCHED}", ("method", "setting", "error", "rank found")
+    title, columns = (
+        f"The searches of ρ, of the server step γ and of n_i, at rank {SEARCHED}",
+        ("method", "setting", "error", "rank found"),
+    )
     return Table("search", title, columns, rows)
 
 
@@ -242,8 +250,8 @@ def _draw(main: Mapping[Any, Any], goals: Mapping[int, Any]) -> Drawing:
         panels[1, column].minorticks_off()
     panels[0, 0].set_ylabel("‖X − X_G‖_F (grey: the optimum's)")
     panels[1, 0].set_ylabel("rank (grey: the truth's)")
-    handles, names = panels[0, 0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside lower center", ncols=3 if len(ranks) > 1 else 2)
+    lines = {line.get_label(): line for panel in panels[0] for line in panel.get_legend_handles_labels()[0]}
+    drawing.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4 if len(ranks) > 3 else 2)
     return drawing
 
 

@@ -19,7 +19,7 @@ NEAR, SAME = 1e-9, 1e-8
 class Row(NamedTuple):
     """A row of the paper's Table 1.
 
-    ``full`` says whether its complexity has the n_i of a full gradient, ``single`` whether it has one step instead of K.
+    ``full``: its complexity has the n_i of a full gradient; ``single``: it has one step instead of K.
     """
 
     name: str

@@ -35,7 +35,7 @@ REAL = (
     "tamuna",
 )
 """The methods that w8a is given to; the others are compared on the quadratic and on a9a."""
-SHARES = (0.03, 0.1, 0.3, 1.0, 3.0)
+SHARES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 STEPS, TARGET = 5, 1e-10
 ROUNDS = {"quadratic": 1000, "a9a": 1000, "w8a": 1000}
 FEWER = {"local_svrg": 400}
@@ -117,7 +117,7 @@ def _sweep(
 def measure_rate(problem: str, member: str, rounds: int, seeds: list[int]) -> dict[str, Any]:
     """Return how far a method comes with every step size, and the curve of the best one."""
     made = convex(problem)
-    runs = _sweep(problem, member, STEPS, made.sampled, rounds, seeds, 50)
+    runs = _sweep(problem, member, STEPS, made.sampled, rounds, seeds, 200)
     rows = [
         {
             "share": share,
@@ -130,7 +130,11 @@ def measure_rate(problem: str, member: str, rounds: int, seeds: list[int]) -> di
     ]
     best = best_share(rows)
     curve = next(((at, d) for share, seed, at, d, _ in runs if share == best and seed == seeds[0]), None)
-    kept = {} if curve is None else {"round": curve[0].tolist(), "distance": [float(f"{v:.3g}") for v in curve[1]]}
+    kept = (
+        {}
+        if curve is None
+        else {"round": curve[0][::4].tolist(), "distance": [float(f"{v:.3g}") for v in curve[1][::4]]}
+    )
     return {"rows": rows, "best": best, "curve": kept}
 
 

@@ -19,11 +19,9 @@ NAMES = {
     "scaffold": "SCAFFOLD",
     "fedavg": "FedAvg",
     "mime_svrg": "MimeSVRG",
-    "fedcm": "FedCM",
     "local_svrg": "S-Local-SVRG",
-    "fedsaga": "FedSaga",
 }
-"""The methods with a colour of their own."""
+"""The methods with a colour of their own, of which there are seven."""
 KINDS = {"small": "at the smallest common η", "large": "at the largest common η", "best": "each at its best η"}
 """Which step size the rounds for different T, or S, are compared at."""
 
@@ -68,7 +66,7 @@ def draw_sizes(fits: Mapping[tuple[str, str], Mapping[str, Any]]) -> Drawing:
     from losac.report.style import style
 
     drawing = Drawing((7.5, 4.2), layout="constrained")
-    panels = drawing.subplots(1, 2)
+    panels = drawing.subplots(1, 2, sharey=True)
     problems = list(dict.fromkeys(problem for problem, _ in fits))
     for panel, letter in zip(panels, ("T", "S")):
         sizes: set[int] = set()
@@ -83,8 +81,9 @@ def draw_sizes(fits: Mapping[tuple[str, str], Mapping[str, Any]]) -> Drawing:
                 guide = [found[min(found)] * min(found) / size for size in sorted(found)]
                 panel.plot(sorted(found), guide, color="0.8", linewidth=1, zorder=0)
             sizes |= set(found)
-        panel.set(xlabel=letter, ylabel="rounds", xscale="log", yscale="log")
+        panel.set(xlabel=letter, xscale="log", yscale="log")
         panel.set_xticks(sorted(sizes), [str(size) for size in sorted(sizes)])
         panel.minorticks_off()
+    panels[0].set_ylabel("rounds")
     drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=max(1, len(problems)))
     return drawing

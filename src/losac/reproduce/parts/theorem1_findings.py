@@ -232,7 +232,8 @@ def _rate_table(rates: Rates, problem: str, left_out: Sequence[str]) -> Table:
     ]
     note = (
         "Step in units of 1/L, for LoSAC as printed S/(NML), L the largest curvature of a client. Other settings as in "
-        f"the profiles. Left out, since they need all clients: {', '.join(left_out)}."
+        f"the profiles. S-Local-SVRG asks all N clients for a full gradient in every other round. Left out, since they "
+        f"need all clients in every round: {', '.join(left_out)}."
     )
     columns = ["method", "best step", "rounds to 1e-10", "factor per round", "else ends at"]
     return Table(f"rates-{problem}", f"Linear rates, {TITLES[problem]}", columns, shown, note)

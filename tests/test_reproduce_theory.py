@@ -1,0 +1,259 @@
+"""The studies of the theory: the probe against the simulator and NumPy, and verdicts computed from made-up results."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import losac.algorithms as A
+from losac.reproduce import Measured, Options, probe
+from losac.reproduce.convex import convex, logistic_optimum
+from losac.reproduce.parts import divergence, lemma1, theorem1
+from losac.reproduce.parts.divergence_looks import Key, looks
+from losac.reproduce.parts.theorem1_findings import (
+    best_share,
+    exponents,
+    greatest_h,
+    least_condition,
+    level,
+    rate,
+    reach,
+)
+from losac.simulation import Layout, program
+from losac.simulation.engine import Engine, default_plan, precision
+from losac.task import Task
+from problems import blocks_of, drawn_blocks, drawn_clients, quadratic
+
+STEPS, BLOCKS, SAMPLED = 3, 4, 2
+PROBLEM = quadratic(clients=6)
+ETA = 0.1 / PROBLEM.curvature
+
+
+def played(algorithm, rounds: int = 2):
+    """The probe's local models of the next round, the state before it, and the model after it by the simulator."""
+    plan = default_plan(SAMPLED, np.float64, Layout(SAMPLED, 1))
+    with precision(np.float64):
+        engine = Engine(PROBLEM.task, algorithm, plan, seed=5)
+        step = jax.jit(program.one_round, static_argnums=0)
+        state, active = engine.state, np.ones(SAMPLED, bool)
+        for r in range(rounds):
+            ids = drawn_clients(5, r, 6, SAMPLED).astype(np.int32)
+            state = step(engine.shape, engine.problem, state, ids, active)
+        ids = drawn_clients(5, rounds, 6, SAMPLED).astype(np.int32)
+        key = jax.random.fold_in(state.key, state.round)
+        models = jax.jit(probe.play, static_argnums=0)(engine.shape, engine.problem, state, ids, key)
+        after = step(engine.shape, engine.problem, state, ids, active)
+        return (
+            np.asarray(models),
+            np.asarray(algorithm.model(state.server)),
+            np.asarray(algorithm.model(after.server)),
+            ids,
+        )
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [A.fedavg(ETA, STEPS, BLOCKS), A.mime_svrg(ETA, STEPS, BLOCKS), A.losac(ETA / 10, STEPS, BLOCKS)],
+    ids=lambda a: a.label,
+)
+def test_the_probe_sees_the_simulator(algorithm):
+    """The local models start at the server's, and their ends make its next: by the mean, or LoSAC's sum over N."""
+    models, before, after, _ = played(algorithm)
+    assert models.shape == (SAMPLED, STEPS + 1, 4)
+    np.testing.assert_array_equal(models[:, 0], np.broadcast_to(before, (SAMPLED, 4)))
+    share = 1 / 6 if algorithm.table else 1 / SAMPLED
+    np.testing.assert_allclose(before + share * (models[:, -1] - before).sum(0), after, rtol=1e-14, atol=1e-15)
+
+
+def test_directions_are_the_block_gradients_of_fedavg():
+    """d_i^t = g_ij(x_i^t) with the blocks that the engine draws, in NumPy."""
+    models, _, _, ids = played(A.fedavg(ETA, STEPS, BLOCKS))
+    for trail, client in zip(models, ids):
+        x, y = (blocks_of(a, BLOCKS) for a in PROBLEM.data.client(int(client)))
+        for t, j in enumerate(drawn_blocks(5, 2, int(client), STEPS, BLOCKS)):
+            expected = BLOCKS * x[j].T @ (x[j] @ trail[t] - y[j])
+            np.testing.assert_allclose((trail[t] - trail[t + 1]) / ETA, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_seen_against_numpy():
+    """With one client of one block and T = 1, all that the probe sees of gradient descent has a closed form."""
+    task, x = PROBLEM.task, np.zeros(4)
+    found = probe.trace(
+        task, A.fedavg(ETA, 1, 1), 0, sampled=6, at=[0], plays=2, graded=[0], dtype="float64"
+    )[0]  # fmt: skip
+    each = [a.T @ (a @ x - b) for a, b in map(task.data.client, range(6))]
+    mean = np.mean(each, axis=0)
+    assert found["square"][0] == pytest.approx(np.mean([g @ g for g in each]), rel=1e-9)
+    spread = sum((g - mean) @ (g - mean) for g in each) / 6 * 12 / 11
+    assert found["variance"][0] == pytest.approx(spread, rel=1e-9)
+    assert found["gradient"][0] == pytest.approx(mean @ mean, rel=1e-9)
+    assert found["towards"][0] == pytest.approx(mean @ mean, rel=1e-9)
+    assert found["slope"] == pytest.approx(mean @ mean, rel=1e-9)
+    assert found["bias"] == pytest.approx(0, abs=1e-6)
+    assert found["way"][0] == pytest.approx(ETA * np.linalg.norm(mean), rel=1e-9)
+    assert found["spread"][0] == pytest.approx(ETA * np.mean([np.linalg.norm(g - mean) for g in each]), rel=1e-9)
+
+
+def test_a_random_number_of_steps_is_refused():
+    with pytest.raises(ValueError, match="no fixed number of local steps"):
+        probe.trace(PROBLEM.task, A.tamuna(ETA, blocks=BLOCKS, probability=0.5), 0, sampled=2, at=[0], dtype="float64")
+
+
+def test_newton_finds_the_optimum():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((200, 5)), rng.integers(0, 2, 200).astype(float)
+    w = logistic_optimum(x, y, 0.1)
+    assert np.abs(x.T @ (1 / (1 + np.exp(-x @ w)) - y) / 200 + 0.1 * w).max() < 1e-15
+
+
+def test_the_distance_is_one_at_the_start():
+    made = convex("quadratic")
+    assert isinstance(made.task, Task)
+    assert float(made.task.metrics["distance"](np.zeros(4), None)) == pytest.approx(1)
+    assert float(made.task.metrics["distance"](made.optimum, None)) == pytest.approx(0)
+
+
+def test_h_is_never_positive():
+    """Theorem 1 with the paper's |D| and N, against a search over α, β and μ/L of h as printed."""
+    rows, clients = 7352, 100
+    alpha, beta, share = np.meshgrid(np.logspace(-2, 4, 121), np.logspace(-6, 2, 33), np.linspace(0.01, 1, 34))
+    h = share * (2 * rows + clients) / (1 + alpha) - (1 + share / alpha) * (1 + beta) * (rows + clients)
+    assert h.max() < 0
+    assert greatest_h(rows, clients) == pytest.approx(h.max() / (rows + clients), rel=1e-3)
+    assert least_condition(rows, clients) > 5
+
+
+def test_rates_and_levels():
+    rounds = np.arange(0, 300, 10)
+    falling = 0.9 ** rounds.astype(float)
+    assert rate(rounds, falling) == pytest.approx(0.9)
+    assert reach(rounds, falling, 1e-10) == pytest.approx(np.log(1e-10) / np.log(0.9))
+    assert reach(rounds, np.full(30, 0.1), 1e-10) is None
+    assert level(np.r_[1.0, np.full(29, 0.2)]) == pytest.approx(0.2)
+    assert rate(rounds[:2], falling[:2]) is None
+
+
+def row(share: float, reached: float | None, end: float | None) -> dict:
+    return {"share": share, "seed": 0, "reached": reached, "level": end, "rate": 0.9 if reached else None}
+
+
+def test_the_best_step_reaches_soonest_or_ends_nearest():
+    assert best_share([row(0.1, 200.0, 1e-12), row(0.3, 90.0, 1e-11), row(1.0, None, None)]) == 0.3
+    assert best_share([row(0.1, None, 0.02), row(0.3, None, 0.2)]) == 0.1
+    assert best_share([row(0.1, None, None)]) is None
+
+
+def test_exponents():
+    runs = lambda t: [{"share": s, "seed": 0, "reached": 100 / (s * t) if s * t < 5 else None} for s in (0.5, 1.0, 4.0)]  # noqa: E731
+    found = exponents([(t, runs(t)) for t in (1, 2, 4)])
+    assert found["small"] == {1: 200.0, 2: 100.0, 4: 50.0}
+    assert found["large_exponent"] == pytest.approx(-1)
+    assert found["best"] == {1: 25.0, 2: 50.0, 4: 25.0}
+
+
+def theorem1_results(exact: bool) -> list[Measured]:
+    rounds = list(range(0, 1001, 20))
+    reached, curve = (400.0, [0.95**r for r in rounds]) if exact else (None, [0.1] * 51)
+    rates = [
+        ("losac", reached, 1e-15 if exact else 0.1, curve),
+        ("scaffold", None, 0.1, [0.1] * 51),
+        ("fedavg", None, None, None),
+    ]
+    found = [
+        Measured(
+            "", {"problem": "quadratic", "member": member, "rounds": 1000, "seeds": [0]},
+            {"rows": [row(0.1, at, end)], "best": None if end is None else 0.1,
+             "curve": {} if values is None else {"round": rounds, "distance": values}}, 1.0,
+        )
+        for member, at, end, values in rates
+    ]  # fmt: skip
+    sizes = [(1, 2, 800.0), (4, 2, 200.0), (4, 10, None if not exact else 190.0)]
+    return found + [
+        Measured(
+            "", {"problem": "quadratic", "t": t, "s": s, "seeds": [0]}, [{"share": 0.1, "seed": 0, "reached": at}], 1.0
+        )
+        for t, s, at in sizes
+    ]
+
+
+def test_theorem1_verdicts_follow_the_numbers(tmp_path):
+    found = theorem1.conclude(theorem1_results(exact=True), Options(quick=True))
+    assert [claim.verdict for claim in found.claims] == ["fails", "holds", "holds", "fails"]
+    other = theorem1.conclude(theorem1_results(exact=False), Options(quick=True))
+    assert [claim.verdict for claim in other.claims] == ["fails", "fails", "holds", "not testable"]
+    for figure in (*found.figures, *other.figures):
+        figure.draw().savefig(tmp_path / "figure.png")
+
+
+def lemma1_results(last: float) -> list[Measured]:
+    def runs(values):
+        return {"unit": 2.0, "runs": [[{"round": r, "loss": 1.0, "variance": [v], "square": [v]} for r, v in values]]}
+
+    def one(problem, member, values):
+        at = [r for r, _ in values]
+        return Measured("", {"problem": problem, "member": member, "at": at, "seeds": [0]}, runs(values), 1.0)
+
+    return [
+        one("quadratic", "losac", [(0, 4.0), (1000, last)]),
+        one("quadratic", "fedavg", [(0, 4.0), (1000, 3.0)]),
+        one("har", "losac", [(0, 1.0), (20, 40.0), (500, 4.0)]),
+        one("har", "scaffold", [(0, 1.0), (20, 2.0), (500, 1.0)]),
+    ]
+
+
+def test_lemma1_verdicts_follow_the_numbers(tmp_path):
+    found = lemma1.conclude(lemma1_results(1e-20), Options())
+    assert [claim.verdict for claim in found.claims] == ["holds", "holds", "holds"]
+    assert lemma1.conclude(lemma1_results(1.0), Options()).claims[0].verdict == "fails"
+    assert "nan" not in " ".join(claim.evidence for claim in found.claims)
+    found.figures[0].draw().savefig(tmp_path / "figure.png")
+
+
+def look_record(cosine: list[float], scalar: float, drift: float, bad: bool = False) -> dict:
+    c = np.array(cosine)
+    return {
+        "round": 20, "fixed": True, "reached": False, "loss": 0.5, "variance": [1.0] * 3,
+        "towards": [scalar] * 3, "square": ((scalar / c) ** 2).tolist(), "slope": 1.0,
+        "spread": [drift] * 3, "way": [1.0] * 3, "inner": [scalar] * 3, "length": ((scalar / c) ** 2).tolist(),
+        "gradient": [1.0] * 3, "bias": None if bad else 0.1,
+    }  # fmt: skip
+
+
+def divergence_results() -> list[Measured]:
+    members = {
+        "losac": look_record([0.8, 0.8, 0.8], 50.0, 0.1),
+        "scaffold": look_record([0.5, 0.4, 0.3], 1.0, 0.5),
+        "fedavg": look_record([0.2, 0.1, 0.1], 1.0, 2.0),
+        "fedsaga": look_record([0.3, 0.1, 0.1], 1.0, 2.0),
+        "fedcm": look_record([0.3, 0.1, 0.1], 1.0, 2.0, bad=True),
+    }
+    return [
+        Measured("", {"data": "har", "partition": "sorted", "member": name, "at": [20], "seeds": [0]}, [[record]], 1.0)
+        for name, record in members.items()
+    ]
+
+
+def test_divergence_verdicts_follow_the_numbers(tmp_path):
+    """LoSAC's angle is better and its length is not; what is not finite is left out."""
+    found = divergence.conclude(divergence_results(), Options())
+    assert [claim.verdict for claim in found.claims] == ["holds in part", "holds", "holds", "holds"]
+    assert Key("har", "sorted", 20, "fedcm") not in looks(divergence_results())
+    assert len(found.tables) == 1
+    found.figures[0].draw().savefig(tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("study", [lemma1.STUDY, divergence.STUDY, theorem1.STUDY], ids=lambda s: s.name)
+def test_jobs_can_be_written_down(study):
+    for quick in (True, False):
+        listed = study.jobs(Options((0, 1), quick))
+        assert len({job.digest for job in listed}) == len(listed)
+
+
+def test_a_tiny_run_of_theorem1():
+    """LoSAC reaches 1e-10 in a few hundred rounds where SCAFFOLD stops, sampled clients and blocks and all."""
+    found = {name: theorem1.measure_rate("quadratic", name, 600, [0]) for name in ("losac", "scaffold")}
+    ends = {name: min(r["level"] for r in v["rows"] if r["level"] is not None) for name, v in found.items()}
+    assert any(r["reached"] is not None for r in found["losac"]["rows"])
+    assert ends["losac"] < 1e-10
+    assert ends["scaffold"] > 1e-3
