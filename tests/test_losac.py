@@ -95,7 +95,7 @@ def test_one_client_is_saga():
 
 
 def test_one_full_step_is_gradient_descent_for_all():
-    """Law 2: M = 1, K = 1 and full participation make LoSAC (exact, δ = 1), SCAFFOLD, FedAvg, FedSaga and DSGD the same."""
+    """Law 2: M = 1, K = 1 and full participation make LoSAC (exact, δ = 1) and four others the same."""
     eta, a = 0.3 / RAGGED.curvature, losac.algorithms
     x = np.zeros(3)
     gradient = sum(RAGGED.hessians) / N

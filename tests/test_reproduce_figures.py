@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from losac.reproduce import STUDIES, Measured, Options
-from losac.reproduce.parts import esr, fig2, table1, table1_cells, verdicts
+from losac.reproduce.parts import esr, esr_flow, fig2, table1, table1_cells, verdicts
 from losac.reproduce.parts.curves import draw_panels
 from losac.reproduce.parts.esr_candidates import CANDIDATES, prepare
+from losac.reproduce.parts.esr_distance import POINTS
 from losac.reproduce.parts.sensitivity import LONG, MEMBERS, Panel, cells_of, fluctuation, last, measure
 
 OPTIONS = (Options(), Options(quick=True))
@@ -217,13 +218,13 @@ def test_candidates_do_what_they_say():
 
 def test_esr_s_eighteen_cells_lie_on_multiples_of_the_smallest_time():
     assert round(esr.UNIT, 9) == 9.2
-    assert len(esr.POINTS) == 18
-    assert sorted({point.units for point in esr.POINTS}) == [1, 2, 3, 4, 5, 6, 9, 10, 15]
+    assert len(POINTS) == 18
+    assert sorted({point.units for point in POINTS}) == [1, 2, 3, 4, 5, 6, 9, 10, 15]
 
 
 def test_esr_ranks_by_distance_and_bears_with_a_divergence():
     exact = {"loss": [0.0] * 15, "accuracy": [0.0] * 15, "diverged": None}
-    for point in esr.POINTS:
+    for point in POINTS:
         exact["loss"][point.units - 1], exact["accuracy"][point.units - 1] = point.loss, point.accuracy
     far = exact | {"loss": [2 * v for v in exact["loss"]]}
     lost = {"loss": [], "accuracy": [], "diverged": 3}
@@ -236,11 +237,11 @@ def test_esr_ranks_by_distance_and_bears_with_a_divergence():
     ends = [{"candidate": "row", "output": "softmax", "runs": [{"loss": 0.4213, "accuracy": 0.7966}]},
             {"candidate": "log", "output": "softmax", "runs": [{"loss": None, "accuracy": None}]}]  # fmt: skip
     cells = [Measured("", {"method": "scaffold", "m": 2, "t": 2}, ends, 1.0)]
-    findings = esr.conclude([*flows, *cells], Options())
-    assert [line[0] for line in findings.tables[0].rows] == ["standard", "row", "log"]
-    assert [line[0] for line in findings.tables[1].rows] == ["the paper", "row", "log"]
-    assert "row" in findings.summary.partition("federated")[2]
-    assert findings.figures[0].draw().axes
+    descent, federated = esr_flow.conclude(flows, Options()), esr.conclude(cells, Options())
+    assert [line[0] for line in descent.tables[0].rows] == ["standard", "row", "log"]
+    assert [line[0] for line in federated.tables[0].rows] == ["the paper", "row", "log"]
+    assert "row" in federated.summary.partition("federated")[2]
+    assert descent.figures[0].draw().axes
 
 
 @pytest.mark.real_data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import INTERRUPTED, one_line_errors, say
+from losac.cli.errors import INTERRUPTED, fail, one_line_errors, say
 from losac.cli.output import to_json, wide_console
 from losac.cli.seeds import parse_seeds
 
@@ -24,7 +24,8 @@ losac reproduce all --quick
 losac reproduce table2 fig2 --seeds 0,1,2,3,4 --out reproduction
 
 A run that was interrupted goes on where it stopped when the same command is given again."""
-_GPU_WORKERS = 8
+INCOMPLETE = 1
+_MOST_WORKERS = 8
 
 
 def reproduce(
@@ -50,7 +51,7 @@ def reproduce(
 ) -> None:
     """Reproduce the paper: run its experiments, set the numbers beside its own, and judge its claims."""
     with one_line_errors():
-        from losac.reproduce import STUDIES, Options
+        from losac.reproduce import STUDIES, JobsFailedError, Options
 
         if listed or not names:
             for study in STUDIES.values():
@@ -63,15 +64,17 @@ def reproduce(
             raise ValueError(f"--out {folder} is a file; give a folder")
         if data_dir is not None:
             os.environ["LOSAC_DATA_DIR"] = str(data_dir)
-        workers = workers or min(os.cpu_count() or 1, _GPU_WORKERS)
+        workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
         try:
             found, failed = _run(chosen, options, folder, workers, shown=not (json or quiet))
         except KeyboardInterrupt:
             say(f"losac: interrupted; what was measured is in {folder}, and the same command goes on from there")
             raise typer.Exit(INTERRUPTED) from None
+        except JobsFailedError as error:
+            fail(str(error), INCOMPLETE)
         _tell(found, options, folder, failed, json=json, quiet=quiet)
         if failed:
-            raise typer.Exit(1)
+            raise typer.Exit(INCOMPLETE)
 
 
 def _choose(names: list[str], studies: dict[str, Study]) -> list[Study]:
@@ -89,18 +92,14 @@ def _run(
     studies: list[Study], options: Options, folder: Path, workers: int, *, shown: bool
 ) -> tuple[dict[str, tuple[Study, Findings]], dict[str, str]]:
     """Measure all studies together, so that no core waits for the last job of each; conclude study by study."""
-    from losac.data import DataError
     from losac.reproduce import run_jobs, write_results
 
-    wanted, failed = {study.name: list(study.jobs(options)) for study in studies}, {}
-    for study in studies:
-        try:
-            _check_data(study)
-        except (DataError, OSError) as error:
-            failed[study.name] = str(error)
-            say(f"losac: {study.name} is left out: {error}")
-    jobs = [job for name, mine in wanted.items() if name not in failed for job in mine]
-    results = iter(run_jobs(jobs, folder / "jobs", workers, _reporter() if shown else None))
+    failed = _without_data(studies)
+    for name, why in failed.items():
+        say(f"losac: {name} is left out: {why}")
+    wanted = {study.name: list(study.jobs(options)) for study in studies if study.name not in failed}
+    jobs = [job for mine in wanted.values() for job in mine]
+    results = iter(run_jobs(jobs, folder / "jobs", workers, _reporter() if shown else None) if jobs else [])
     found = {}
     for study in studies:
         if study.name not in failed:
@@ -110,12 +109,18 @@ def _run(
     return found, failed
 
 
-def _check_data(study: Study) -> None:
-    """Make sure that the data sets are there before hours are spent on others."""
+def _without_data(studies: list[Study]) -> dict[str, str]:
+    """Return the studies whose data sets cannot be had, and why: before hours are spent on the others."""
     from losac.data import load
 
-    for name in study.data:
-        load(name, 2, "iid")
+    wrong: dict[str, str] = {}
+    for name in dict.fromkeys(name for study in studies for name in study.data):
+        try:
+            load(name, 2, "iid")
+        except (ValueError, OSError) as error:
+            wrong[name] = " ".join(str(error).split())
+    missing = {study.name: [wrong[name] for name in study.data if name in wrong] for study in studies}
+    return {name: "; ".join(reasons) for name, reasons in missing.items() if reasons}
 
 
 def _reporter() -> Any:
@@ -162,17 +167,18 @@ def _tell(
 
 
 def _print_claims(found: dict[str, tuple[Study, Findings]], options: Options) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     console = wide_console()
     colours = {"holds": "green", "fails": "red"}
     for study, findings in found.values():
-        console.print(f"[bold]{study.title}[/bold]\n{findings.summary}\n", highlight=False)
+        console.print(f"[bold]{escape(study.title)}[/bold]\n{escape(findings.summary)}\n", highlight=False)
         if findings.claims:
             table = Table("the paper says", "verdict", "measured", show_lines=True)
             for claim in findings.claims:
                 colour = colours.get(claim.verdict, "yellow")
-                table.add_row(claim.text, f"[{colour}]{claim.verdict}[/{colour}]", claim.evidence)
+                table.add_row(escape(claim.text), f"[{colour}]{claim.verdict}[/{colour}]", escape(claim.evidence))
             console.print(table)
             console.print()
     if options.quick:

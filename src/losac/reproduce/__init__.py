@@ -7,7 +7,7 @@
 
 from losac.reproduce.output import read_results, write_results
 from losac.reproduce.parts import STUDIES
-from losac.reproduce.runner import Progress, run_jobs
+from losac.reproduce.runner import JobsFailedError, Progress, run_jobs
 from losac.reproduce.study import Claim, Figure, Findings, Job, Measured, Options, Study, Table
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Figure",
     "Findings",
     "Job",
+    "JobsFailedError",
     "Measured",
     "Options",
     "Progress",

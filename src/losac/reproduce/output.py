@@ -16,6 +16,8 @@ from typing import Any
 from losac.reproduce.study import Claim, Findings, Measured, Options, Study, Table
 
 FORMAT = "losac results 1"
+LONGEST = 20
+"""Rows of a table that a Markdown page shows; longer ones are linked."""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "losac",
@@ -45,8 +47,7 @@ def write_results(study: Study, measured: Sequence[Measured], options: Options, 
         "measured": [one._asdict() | {"arguments": dict(one.arguments)} for one in measured],
     }
     (folder / "results.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    for table in findings.tables:
-        _write_csv(table, folder / f"{table.name}.csv")
+    write_tables(findings, folder)
     write_figures(findings, folder)
     page = folder / "report.html"
     page.write_text(render_page(study, findings, options, folder), encoding="utf-8")
@@ -79,11 +80,13 @@ def write_figures(findings: Findings, folder: Path) -> None:
             drawing.savefig(folder / f"{figure.name}.svg", metadata={"Date": None})
 
 
-def _write_csv(table: Table, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows([["" if cell is None else cell for cell in row] for row in table.rows])
+def write_tables(findings: Findings, folder: Path) -> None:
+    """Write every table as CSV."""
+    for table in findings.tables:
+        with (folder / f"{table.name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(table.columns)
+            writer.writerows([["" if cell is None else cell for cell in row] for row in table.rows])
 
 
 def shown(cell: Any) -> str:
@@ -102,14 +105,22 @@ def markdown(study: Study, findings: Findings, options: Options, pictures: str) 
     lines = [f"## {study.title}", "", f"`{command(study.name, options)}`", "", findings.summary, ""]
     if findings.claims:
         lines += ["| the paper says | verdict | measured |", "|---|---|---|"]
-        lines += [f"| {c.text} ({c.where}) | **{c.verdict}** | {c.evidence} |" for c in findings.claims] + [""]
+        rows = ((f"{c.text} ({c.where})", f"**{c.verdict}**", c.evidence) for c in findings.claims)
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows] + [""]
     for figure in findings.figures:
         lines += [f"![{figure.caption}]({pictures}/{figure.name}.png)", "", f"*{figure.caption}*", ""]
     for table in findings.tables:
-        lines += [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-        lines += ["| " + " | ".join(map(shown, row)) + " |" for row in table.rows]
-        lines += ["", *([table.note, ""] if table.note else [])]
+        lines += _markdown_table(table, pictures)
     return "\n".join(lines)
+
+
+def _markdown_table(table: Table, folder: str) -> list[str]:
+    """Return a table, or only the way to its file where it is long."""
+    if len(table.rows) > LONGEST:
+        return [f"{table.title}: [{len(table.rows)} rows]({folder}/{table.name}.csv)", ""]
+    lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |" for row in table.rows]
+    return [*lines, "", *([table.note, ""] if table.note else [])]
 
 
 def render_page(study: Study, findings: Findings, options: Options, folder: Path) -> str:

@@ -36,12 +36,17 @@ START: Start = "he"
 """The paper does not state its initial weights; ``table2`` compares the candidates, and this one comes closest."""
 
 
+PREPROCESSING = {"esr": "row-mean"}
+"""Nor does it state how ESR's rows were prepared; the study ``esr`` searches for it."""
+
+
 @lru_cache(maxsize=2)
 def paper_data(
     name: str, clients: int, partition: str, seed: int = 0, preprocessing: str | None = None
 ) -> FederatedData:
     """Return one of the paper's data sets, divided among clients; the last two are kept in memory."""
-    options: dict[str, Any] = {} if preprocessing is None else {"preprocessing": preprocessing}
+    way = preprocessing or PREPROCESSING.get(name)
+    options: dict[str, Any] = {} if way is None else {"preprocessing": way}
     return load(name, clients, partition, seed=seed, **options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -44,14 +45,41 @@ def run_jobs(jobs: Sequence[Job], folder: Path, workers: int = 1, report: Report
     stored = {job.digest: found for job in jobs if (found := _read(folder / f"{job.digest}.json")) is not None}
     missing = list({job.digest: job for job in jobs if job.digest not in stored}.values())
     clock = _Clock(missing, len(stored), workers)
-    results = _in_processes(missing, workers) if workers > 1 and len(missing) > 1 else _here(missing)
-    for job, result, seconds in results:
-        measured = Measured(job.label, job.arguments, plain(result), seconds)
-        _write(folder / f"{job.digest}.json", measured)
-        stored[job.digest] = measured
+    outcomes = _in_processes(missing, workers) if workers > 1 and len(missing) > 1 else _here(missing)
+    failures: dict[str, Exception] = {}
+    for job, outcome in outcomes:
+        if isinstance(outcome, Exception):
+            failures[job.label] = outcome
+        else:
+            measured = Measured(job.label, job.arguments, plain(outcome.result), outcome.seconds, outcome.device)
+            _write(folder / f"{job.digest}.json", measured)
+            stored[job.digest] = measured
         if report is not None:
             report(clock.tick(job))
+    if failures:
+        raise JobsFailedError(failures, len(jobs))
     return [stored[job.digest] for job in jobs]
+
+
+class JobsFailedError(RuntimeError):
+    """Some jobs raised an error; the others' results are stored."""
+
+    def __init__(self, failures: Mapping[str, Exception], total: int) -> None:
+        (label, error), *_ = failures.items()
+        more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+        super().__init__(
+            f"{len(failures)} of {total} jobs failed ({label}: {type(error).__name__}: {error}{more}); the others are "
+            "stored, and the same command goes on from there"
+        )
+        self.failures = dict(failures)
+
+
+class Outcome(NamedTuple):
+    """What a job returned, how long it took, and on what."""
+
+    result: Any
+    seconds: float
+    device: str
 
 
 class _Clock:
@@ -70,16 +98,24 @@ class _Clock:
         return Progress(self.done, self.total, self.found, left, job.label)
 
 
-def _here(jobs: Sequence[Job]) -> Iterator[tuple[Job, Any, float]]:
+def _here(jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome | Exception]]:
     for place, job in enumerate(jobs):
-        yield job, *_timed(job, place)
+        try:
+            yield job, _timed(job, place)
+        except Exception as error:
+            yield job, error
 
 
-def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any, float]]:
-    """Share the jobs out, the longest first; this process keeps off the accelerator, which the workers share."""
+def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Outcome | Exception]]:
+    """Share the jobs out, the longest first; this process keeps off the accelerator, which the workers share.
+
+    A GPU's compiler would spend most of the time on trying variants of small matrix products, so that is turned off.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
     share = {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / workers:.3f}",
+        "XLA_FLAGS": flags if "autotune" in flags else f"{flags} --xla_gpu_autotune_level=0".strip(),
         "LOSAC_CPU_DEVICES": "1",
     }
     before = {name: os.environ.get(name) for name in share}
@@ -91,7 +127,8 @@ def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any,
         while waiting:
             finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
-                yield waiting.pop(future), *future.result()
+                job, error = waiting.pop(future), future.exception()
+                yield job, error if isinstance(error, Exception) else future.result()
     finally:
         for process in list((pool._processes or {}).values()):
             if waiting:
@@ -101,18 +138,14 @@ def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any,
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _timed(job: Job, place: int) -> tuple[Any, float]:
+def _timed(job: Job, place: int) -> Outcome:
     began = time.perf_counter()
-    try:
-        result = job.function(**job.arguments)
-    except Exception as error:
-        error.add_note(f"while measuring {job.label}")
-        raise
-    if place % PROGRAMS == PROGRAMS - 1:
-        import jax
-
+    result = job.function(**job.arguments)
+    seconds = time.perf_counter() - began
+    jax = sys.modules.get("jax")
+    if jax is not None and place % PROGRAMS == PROGRAMS - 1:
         jax.clear_caches()
-    return result, time.perf_counter() - began
+    return Outcome(result, seconds, "" if jax is None else jax.devices()[0].device_kind)
 
 
 def _read(path: Path) -> Measured | None:

@@ -52,12 +52,13 @@ class Job:
 
 
 class Measured(NamedTuple):
-    """A job's arguments, with what it found and how long that took."""
+    """A job's arguments, with what it found, how long that took, and on what."""
 
     label: str
     arguments: Mapping[str, Any]
     result: Any
     seconds: float
+    device: str = ""
 
 
 class Claim(NamedTuple):

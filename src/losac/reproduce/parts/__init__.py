@@ -4,6 +4,7 @@ from losac.reproduce.parts import (
     damped,
     divergence,
     esr,
+    esr_flow,
     fair,
     fig2,
     fig3,
@@ -24,6 +25,7 @@ STUDIES: dict[str, Study] = {
         table1.STUDY,
         table2.STUDY,
         esr.STUDY,
+        esr_flow.STUDY,
         fig2.STUDY,
         fig3.STUDY,
         fig4.STUDY,
@@ -34,6 +36,7 @@ STUDIES: dict[str, Study] = {
         divergence.STUDY,
         theorem1.STUDY,
         fair.STUDY,
+        fair.IID,
         damped.STUDY,
     )
 }
