@@ -23,6 +23,7 @@ lint: $(VENV)/.ready
 
 docs: $(VENV)/.ready
 	$(BIN)/python docs/generate_algorithms.py
+	$(BIN)/python docs/generate_results.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/rounds.py

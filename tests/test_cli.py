@@ -31,7 +31,7 @@ def refused(*arguments):
     return result.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["tune"], ["data"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["tune"], ["reproduce"], ["data"]])
 def test_help_is_quick_and_has_no_heavy_import(command):
     began = time.perf_counter()
     code = f"""

@@ -141,7 +141,7 @@ def test_a_figure_marks_the_run_that_diverged():
 
 
 @pytest.mark.real_data
-def test_a_measured_run_has_what_the_figures_need():
+def test_a_measured_run_has_what_the_figures_need(real_data):
     found = measure("har", "losac", ["sorted"], clients=100, s=2, t=1, rounds=2, seeds=[0], every=1)
     assert found["round"] == [0, 1, 2]
     only = found["runs"]["sorted"][0]
@@ -245,7 +245,7 @@ def test_esr_ranks_by_distance_and_bears_with_a_divergence():
 
 
 @pytest.mark.real_data
-def test_the_library_prepares_rows_as_the_candidate_does():
+def test_the_library_prepares_rows_as_the_candidate_does(real_data):
     from losac.data import load
 
     for name, option in (("row", "row"), ("row mean", "row-mean")):

@@ -6,16 +6,19 @@ import base64
 import csv
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, get_args
 
-from losac.reproduce.study import Claim, Findings, Measured, Options, Study, Table
+from losac.reproduce.study import Claim, Findings, Measured, Options, Study, Table, Verdict
 
 FORMAT = "losac results 1"
+WIDEST = 24
+"""Letters of a cell from which it may be broken into lines."""
 LONGEST = 20
 """Rows of a table that a Markdown page shows; longer ones are linked."""
 STYLE: dict[Any, Any] = {
@@ -26,6 +29,7 @@ STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
     "font.size": 9,
+    "axes.titlesize": 10,
     "legend.frameon": False,
 }
 
@@ -133,7 +137,7 @@ def render_page(study: Study, findings: Findings, options: Options, folder: Path
         picture = f'<img alt="{said}" src="data:image/png;base64,{code}">'
         body.append(f"<figure>{picture}<figcaption>{said}</figcaption></figure>")
     for table in findings.tables:
-        note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
+        note = f"<p class=note>{emphasised(table.note)}</p>" if table.note else ""
         body.append(f"<h2>{escape(table.title)}</h2>{html_table(table.columns, table.rows)}{note}")
     return fill_page(study.title, command(study.name, options), options, "\n".join(body))
 
@@ -144,7 +148,9 @@ def render_index(found: Mapping[str, tuple[Study, Findings]], options: Options) 
     for _, findings in found.values():
         for claim in findings.claims:
             counts[claim.verdict] = counts.get(claim.verdict, 0) + 1
-    body = [f"<p>{escape(', '.join(f'{number} {verdict}' for verdict, number in counts.items()))}.</p>"]
+    total = sum(counts.values())
+    said = ", ".join(f"{counts[verdict]} × {verdict}" for verdict in get_args(Verdict) if verdict in counts)
+    body = [f"<p>Verdicts on {total} claims of the paper: {escape(said)}.</p>"] if total else []
     for name, (study, findings) in found.items():
         body.append(f'<h2><a href="{name}/report.html">{escape(study.title)}</a></h2>')
         body.append(f"<p>{escape(findings.summary)}</p>")
@@ -167,8 +173,22 @@ def claims_table(claims: Sequence[Claim]) -> str:
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a table as HTML."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(shown(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(_cell(shown(cell)) for cell in row) + "</tr>" for row in rows)
     return f"<div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+
+
+def _cell(text: str) -> str:
+    """Return a cell; only a long one may be broken into lines."""
+    return f"<td class=long>{escape(text)}</td>" if len(text) > WIDEST else f"<td>{escape(text)}</td>"
+
+
+def emphasised(text: str) -> str:
+    """Return a note as HTML, with what stands between asterisks emphasised.
+
+    >>> emphasised("*After prox*: x* < 1"), emphasised("‖x − x*‖ and x*")
+    ('<em>After prox</em>: x* &lt; 1', '‖x − x*‖ and x*')
+    """
+    return re.sub(r"(?<!\S)\*([^*\s][^*]*)\*", r"<em>\1</em>", escape(text))
 
 
 def fill_page(title: str, made_by: str, options: Options, body: str) -> str:

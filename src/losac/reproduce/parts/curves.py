@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from losac.reproduce.parts.sensitivity import LONG, MEMBERS, Runs
+from losac.reproduce.looks import line_of, plain_log
+from losac.reproduce.parts.sensitivity import BLOCKS, LONG, MEMBERS, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,11 +47,16 @@ def draw_panels(rows: Sequence[Sequence[Entry]]) -> Drawing:
     return drawing
 
 
-def _look(method: str) -> dict[str, Any]:
-    from losac.report.style import style
+def about(panels: str) -> str:
+    """Return a caption that says what the lines are."""
+    return (
+        f"{panels}. Lines: mean over the seeds; bands: least and greatest. All at the paper's step size η; SCAFFOLD "
+        f"with server step M = {BLOCKS} takes steps as long as LoSAC's."
+    )
 
-    look = style(list(MEMBERS).index(method))
-    return {"color": look.colour, "linestyle": look.dashes, "linewidth": 1.0 if method == LONG else 1.5}
+
+def _look(method: str) -> dict[str, Any]:
+    return line_of(method, linewidth=1.0 if method == LONG else 1.5)
 
 
 def _line(method: str) -> Any:
@@ -70,7 +76,8 @@ def _panel(axes: Axes, metric: str, rounds: Sequence[int], found: Mapping[str, R
         at, mean, look = np.asarray(rounds)[there], kept.mean(0), _look(method)
         axes.plot(at, mean, **look)
         if len(values) > 1:
-            axes.fill_between(at, kept.min(0), kept.max(0), color=look["color"], alpha=0.12, linewidth=0)
+            alpha = 0.07 if method == LONG else 0.12
+            axes.fill_between(at, kept.min(0), kept.max(0), color=look["color"], alpha=alpha, linewidth=0)
         if number := sum(run["diverged"] is not None for run in found[method]):
             end = max(int(finite.all(0).sum()) - 1, 0)
             axes.plot(at[end], mean[end], "x", color=look["color"], markersize=7, markeredgewidth=2)
@@ -83,17 +90,25 @@ def _panel(axes: Axes, metric: str, rounds: Sequence[int], found: Mapping[str, R
 
 
 def _scale(axes: Axes, entries: Sequence[Entry]) -> None:
-    """Show losses on a logarithmic scale that a run on its way to infinity does not stretch."""
+    """Show losses on a logarithmic scale that a run on its way to infinity does not stretch, accuracies from where
+    they are after the first twentieth of the rounds.
+    """
     metric = entries[0][1]
     axes.set_ylabel("training loss" if metric == "loss" else "test accuracy")
+    runs = [run for entry in entries for found in entry[3].values() for run in found]
     if metric != "loss":
+        late = [
+            value
+            for entry in entries
+            for found in entry[3].values()
+            for run in found
+            for at, value in zip(entry[2], run["accuracy"])
+            if value is not None and at >= entry[2][-1] / 20
+        ]
+        axes.set_ylim(bottom=max(0.0, min(late) - 0.05) if late else None)
         return
-    values = [
-        v for entry in entries for runs in entry[3].values() for run in runs for v in run["loss"] if v is not None
-    ]
-    begun = [run["loss"][0] for entry in entries for runs in entry[3].values() for run in runs]
+    values = [value for run in runs for value in run["loss"] if value is not None]
     axes.set_yscale("log")
-    axes.set_ylim(0.8 * max(min(values), 1e-4), 1.5 * max(begun))
-    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(0.8 * max(min(values), 1e-4), 1.5 * max(run["loss"][0] for run in runs))
     low, high = axes.get_ylim()
-    axes.yaxis.set_minor_formatter("{x:g}" if high < 8 * low else "")
+    plain_log(axes.yaxis, (1.0, 2.0, 5.0) if high > 8 * low else (1.0, 2.0, 3.0, 4.0, 5.0, 7.0))

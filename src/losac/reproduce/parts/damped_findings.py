@@ -33,13 +33,24 @@ class Map(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells the setting from the base one."""
+        """The setting in full."""
         s = self.setting
         return (
             f"{s['data'].upper()} {s['partition']} N={s['clients']} S={s['sampled']} M={s['blocks']} T={s['steps']} "
             f"γ={s['gamma']:g}"
         )
 
+    @property
+    def short(self) -> str:
+        """The data, how they are dealt, and only what differs from the base setting."""
+        s = self.setting
+        parts = [s["data"].upper(), "IID" if s["partition"] == "iid" else "non-IID"]
+        return ", ".join(parts + [f"{_SYMBOLS[k]} = {s[k]:g}" for k, usual in _USUAL.items() if s[k] != usual])
+
+
+_USUAL = {"clients": 100, "sampled": 10, "blocks": 5, "steps": 5, "gamma": 1.0}
+_BASE = "where not said otherwise N = 100, S = 10, M = 5, T = 5 and γ = 1"
+_SYMBOLS = {"clients": "N", "sampled": "S", "blocks": "M", "steps": "T", "gamma": "γ"}
 
 RULES: dict[str, Callable[[Map], float]] = {
     "√(S/N)/5, the default": lambda m: float((m.setting["sampled"] / m.setting["clients"]) ** 0.5 / 5),
@@ -59,10 +70,12 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     flat = [one for one in measured if "eigenvalues" in one.result]
     tables = [_rules(maps), _settings(maps), _against(pairs), _quadratics(flat)]
     figures = [
-        Figure("maps", "Training loss at the end of the run over length and δ; the rule's point is circled, the best "
-               "is starred, white is diverged", lambda: _draw_maps(maps)),
-        Figure("deltas", "The range of δ whose best length comes within 20 % of the map's best loss, and the rule",
-               lambda: _draw_deltas(maps)),
+        Figure("maps", f"Training loss at the end of the run over the length γηTL and δ, as a multiple of the best of "
+               f"the map; {_BASE}. Circle: the rule; star: the best; grey: diverged, or a loss above {CEILING:g}."
+               + (f" {len(_selected(maps))} of {len(maps)} settings, the others are in the table."
+                  if len(_selected(maps)) < len(maps) else ""), lambda: _draw_maps(_selected(maps))),
+        Figure("deltas", f"Which δ is good, setting by setting: the range of δ whose loss at its best length comes "
+               f"within 20 % of the map's best, the best δ, and the rule's; {_BASE}.", lambda: _draw_deltas(maps)),
     ]  # fmt: skip
     return Findings(_summary(maps, pairs), [_claim(pairs)], [table for table in tables if table.rows], figures)
 
@@ -97,7 +110,7 @@ def _rules(maps: Sequence[Map]) -> Table:
             rows.append(
                 [f"δ = {name}", *(f"{v:.2f}" for v in (_geometric(fixed), fixed.max(), _geometric(free), free.max()))]
             )
-    columns = ("rule", "length 12: mean", "worst", "best length: mean", "worst")
+    columns = ("rule", "length 12, mean", "length 12, worst", "best length, mean", "best length, worst")
     note = (
         "Ratio of the loss by the rule to the best of the map (length × δ), geometric mean and maximum over the "
         "settings; *best length* takes the best of the measured lengths in each setting. The rule's form and constants "
@@ -117,11 +130,18 @@ def _settings(maps: Sequence[Map]) -> Table:
         delta = RULES["√(S/N)/5, the default"](one)
         rows.append(
             [one.name, f"{one.refreshed:.3f}", f"{one.lengths[place[0]]:g}", f"{one.deltas[place[1]]:g}",
-             f"{one.loss.min():.4f}", f"{delta:.3f}", f"{at(one, LENGTH, delta):.4f}", f"{at(one, LENGTH, 1.0):.4f}"]
+             f"{one.loss.min():.4f}", f"{delta:.3f}", _loss(at(one, LENGTH, delta)), _loss(at(one, LENGTH, 1.0))]
         )  # fmt: skip
     columns = ("setting", "p", "best length", "best δ", "best loss", "δ by rule", "loss by rule", "loss with δ = 1")
-    note = "One seed; the loss by rule is interpolated between the measured points."
+    note = (
+        "p: the share of the table of gradients that a round renews. One seed; the losses by rule and with δ = 1 are "
+        f"those at length {LENGTH:g}, interpolated between the measured points."
+    )
     return Table("settings", "The best point of each map, and the rule's", columns, rows, note)
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if value < CEILING else "diverged"
 
 
 def _pairs(measured: Sequence[Measured]) -> dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]]:
@@ -159,7 +179,7 @@ def _against(pairs: Mapping[tuple[Any, ...], Mapping[str, Sequence[Mapping[str, 
             ]
         rows.append([f"{data.upper()} {partition} N={clients} S={sampled} M={blocks} T={steps}", *cells])
     columns = (
-        "setting", "by rule: loss", "accuracy, %", "rounds to target", "the paper's: loss", "accuracy, %",
+        "setting", "by rule: loss", "accuracy, %", "rounds to target", "the paper's scaling: loss", "accuracy, %",
         "rounds to target",
     )  # fmt: skip
     note = (
@@ -246,31 +266,51 @@ def _claim(pairs: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> Claim:
     )
 
 
+def _selected(maps: Sequence[Map]) -> list[Map]:
+    """Return the maps that the figure shows: the base setting of each data set, IID data, and some S, T and N."""
+    if len(maps) <= 9:
+        return list(maps)
+    wanted: Sequence[Mapping[str, Any]] = ({}, {"partition": "iid"}, {"sampled": 100}, {"steps": 2}, {"clients": 300})
+    found: list[Map] = []
+    for changes in wanted:
+        setting = {"partition": "sorted", **_USUAL, **changes}
+        found += [one for one in maps if all(one.setting[k] == value for k, value in setting.items())]
+    return found[:9]
+
+
 def _draw_maps(maps: Sequence[Map]) -> Drawing:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure as Drawing
 
-    across = min(4, max(1, len(maps)))
-    down = -(-len(maps) // across)
-    drawing = Drawing((3.1 * across, 2.6 * down), layout="constrained")
-    panels = drawing.subplots(down, across, squeeze=False).ravel()
-    for panel, one in zip(panels, maps):
-        shown = np.where(one.loss >= CEILING, np.nan, one.loss)
-        panel.imshow(shown, origin="lower", aspect="auto", cmap="viridis_r", norm=LogNorm())
-        panel.set_xticks(range(len(one.deltas)), [f"{d:g}" for d in one.deltas], fontsize=6)
-        panel.set_yticks(range(len(one.lengths)), [f"{v:g}" for v in one.lengths], fontsize=6)
+    across = min(3, max(1, len(maps)))
+    down = max(1, -(-len(maps) // across))
+    drawing = Drawing((3.1 * across + 1, 2.5 * down + 0.5), layout="constrained")
+    panels = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    image = None
+    for panel, one in zip(panels.ravel(), maps):
+        shown = np.where(one.loss >= CEILING, np.nan, one.loss / one.loss.min())
+        image = panel.imshow(shown, origin="lower", aspect="auto", cmap="viridis_r", norm=LogNorm(1, 20))
+        panel.set_facecolor("0.85")
+        panel.set_xticks(range(len(one.deltas)), [f"{d:g}" for d in one.deltas], fontsize=8)
+        panel.set_yticks(range(len(one.lengths)), [f"{v:g}" for v in one.lengths], fontsize=8)
         rows, columns = np.log(one.lengths), np.log(np.maximum(one.deltas, 0.005))
         x = np.interp(np.log(RULES["√(S/N)/5, the default"](one)), columns, range(len(columns)))
         y = np.interp(np.log(LENGTH), rows, range(len(rows)))
         best = np.unravel_index(one.loss.argmin(), one.loss.shape)
-        panel.plot(x, y, "o", markerfacecolor="none", markeredgecolor="#D55E00", markersize=9, markeredgewidth=2)
-        panel.plot(best[1], best[0], "*", color="white", markeredgecolor="black", markersize=9)
-        panel.set_title(one.name, fontsize=7)
+        panel.plot(x, y, "o", markerfacecolor="none", markeredgecolor="#D55E00", markersize=10, markeredgewidth=2)
+        panel.plot(best[1], best[0], "*", color="white", markeredgecolor="black", markersize=11)
+        panel.set_title(one.short, fontsize=9)
         panel.grid(visible=False)
-    for panel in panels[len(maps) :]:
+    for panel in panels.ravel()[len(maps) :]:
         panel.set_axis_off()
-    drawing.supxlabel("δ", fontsize=9)
-    drawing.supylabel("length γηTL", fontsize=9)
+    for panel in panels[-1]:
+        panel.set_xlabel("δ")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("length γηTL")
+    if image is not None:
+        bar = drawing.colorbar(image, ax=panels, extend="max", shrink=0.6, label="loss over the best of the map")
+        bar.set_ticks([1, 2, 5, 10, 20], labels=["1", "2", "5", "10", "20"])
+        bar.ax.minorticks_off()
     return drawing
 
 
@@ -278,19 +318,23 @@ def _draw_deltas(maps: Sequence[Map]) -> Drawing:
     from matplotlib.figure import Figure as Drawing
 
     from losac.report.style import style
+    from losac.reproduce.looks import plain_log
 
-    drawing = Drawing((7.5, 0.6 + 0.24 * len(maps)), layout="constrained")
+    drawing = Drawing((7.5, 1.1 + 0.22 * len(maps)), layout="constrained")
     panel = drawing.subplots()
     fine = np.geomspace(0.01, 1, 60)
     for place, one in enumerate(maps[::-1]):
         ratios = np.array([min(regret(one, length, delta) for length in one.lengths) for delta in fine])
         good = fine[ratios <= 1.2]
         if len(good):
-            panel.plot([good.min(), good.max()], [place, place], color=style(0).colour, linewidth=5, alpha=0.5)
-        panel.plot(fine[ratios.argmin()], place, style(0).marker, color=style(0).colour, markersize=4)
-        panel.plot(RULES["√(S/N)/5, the default"](one), place, style(1).marker, color=style(1).colour, markersize=5)
-    panel.set(
-        xscale="log", xlabel="δ (bar: within 20 % of the best loss; dot: best; square: the rule)", xlim=(0.008, 1.2)
-    )
-    panel.set_yticks(range(len(maps)), [one.name for one in maps[::-1]], fontsize=7)
+            panel.plot([good.min(), good.max()], [place, place], color=style(0).colour, linewidth=5, alpha=0.4,
+                       solid_capstyle="butt", label="within 20 % of the best loss")  # fmt: skip
+        panel.plot(fine[ratios.argmin()], place, style(0).marker, color=style(0).colour, markersize=4, label="best δ")
+        panel.plot(RULES["√(S/N)/5, the default"](one), place, style(1).marker, color=style(1).colour, markersize=5,
+                   label="the rule, δ = √(S/N)/5")  # fmt: skip
+    panel.set(xscale="log", xlabel="δ", xlim=(0.008, 1.2), ylim=(-0.7, len(maps) - 0.3))
+    plain_log(panel.xaxis)
+    panel.set_yticks(range(len(maps)), [one.short for one in maps[::-1]], fontsize=8)
+    handles = {label: handle for handle, label in zip(*panel.get_legend_handles_labels())}
+    drawing.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
     return drawing

@@ -129,11 +129,12 @@ def _summary(found: Mapping[Key, Look], last: int) -> str:
         if (key := Key(*place, last, member)) in found:
             look = found[key]
             parts.append(
-                f"{MEMBERS[member].title} {look.likeness:.2f} (c = {look.scalar[0]:.2g}), {look.drift[-1]:.2g}"
+                f"{MEMBERS[member].title}: cosine {look.likeness:.2f}, c = {look.scalar[0]:.2g}, spread "
+                f"{look.drift[-1]:.2g}"
             )
     return (
-        f"{NAMES[place]} after round {last}: cosine between search direction and ∇f(x) (with the scalar c for which "
-        f"c∇f is nearest), and the spread of the local models as a share of their way: {'; '.join(parts)}."
+        f"The cosine between the search direction and ∇f(x), the scalar c for which c∇f(x) is nearest to it, and the "
+        f"spread of the local models as a share of their way. {NAMES[place]} after round {last}: {'; '.join(parts)}."
     )
 
 
@@ -167,17 +168,17 @@ def _table(found: Mapping[Key, Look], place: tuple[str, str], when: Any) -> Tabl
 def _draw(found: Mapping[Key, Look], last: int) -> Drawing:
     from matplotlib.figure import Figure as Drawing
 
-    from losac.report.style import style
+    from losac.reproduce.looks import look_of
 
     places = [place for place in NAMES if _members(found, place, last)]
     drawing = Drawing((3.3 * len(places) + 2.2, 7.6), layout="constrained")
     panels = drawing.subplots(3, len(places), squeeze=False, sharey="row")
     for column, place in enumerate(places):
         above, middle, below = panels[:, column]
-        for index, (member, one) in enumerate(PAPER.items()):
+        for member, one in PAPER.items():
             if (key := Key(*place, last, member)) not in found:
                 continue
-            look, shape = found[key], style(index)
+            look, shape = found[key], look_of("losac_exact" if member == "exact" else member)
             form = {"color": shape.colour, "marker": shape.marker, "linestyle": shape.dashes, "markersize": 4}
             above.plot(range(len(look.heading)), look.heading, label=one.title, **form)
             middle.plot(GRADED, look.cosine, **form)
@@ -187,8 +188,8 @@ def _draw(found: Mapping[Key, Look], last: int) -> Drawing:
             panel.set_xlabel("local step t")
         above.set_title(NAMES[place])
         below.set(yscale="log", xlabel="local steps taken", ylim=(0.03, None))
-    panels[0, 0].set_ylabel("cosine with ∇f(x)")
-    panels[1, 0].set_ylabel("cosine with ∇f(x_i)")
+    panels[0, 0].set_ylabel(r"cosine with $\nabla f(x)$")
+    panels[1, 0].set_ylabel(r"cosine with $\nabla f(x_i)$")
     panels[2, 0].set_ylabel("spread over way")
     drawing.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
     return drawing

@@ -1,4 +1,4 @@
-"""The search for ESR's preprocessing, which the paper does not state: federated runs of Table 2's corner cells.
+"""The search for ESR's preprocessing, which the paper does not state: federated runs of some cells of Table 2.
 
 ``esr-flow`` tries more candidates by gradient descent on the pooled data.
 """
@@ -31,14 +31,15 @@ ETA, CLIENTS, SAMPLED, ROUNDS, ROWS = 1e-4, 100, 10, 500, 9200
 UNIT = ETA * ROWS / CLIENTS * ROUNDS * min(STEPS)
 """The smallest t, of which all others are multiples."""
 STARTS, OUTPUTS, SPLITS = ("he", "glorot"), ("softmax", "sigmoid"), ("random", "recording")
-CORNERS = tuple(itertools.product((min(BLOCKS), max(BLOCKS)), (min(STEPS), max(STEPS))))
+CORNERS = tuple((m, max(STEPS)) for m in (min(BLOCKS), max(BLOCKS)))
+"""M and T of the cells: with the most local steps, where the candidates differ the most."""
 _PER_ROW = (name for name in CANDIDATES if ("row" in name or "unit" in name) and name != "row centred max")
 FEDERATED = (*_PER_ROW, "feature", "whole")
 """The candidates for federated runs: the others are far too fast or slow by gradient descent, or like one of these."""
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return one job for each corner cell of both methods, which tries all candidates; the short form tries one."""
+    """Return one job for each cell of both methods, which tries all candidates; the short form tries one."""
     corners = ((5, 2),) if options.quick else CORNERS
     candidates, outputs = (["row"], ["softmax"]) if options.quick else (list(FEDERATED), list(OUTPUTS))
     rounds, seeds = (20, options.seeds[:1]) if options.quick else (ROUNDS, options.seeds)
@@ -106,8 +107,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     best, kept = ranked[0], ("row mean", "softmax")
     summary = (
         f"Nearest of {len(cells)} in federated runs of {len(cells[best])} cells: {', '.join(best)} "
-        f"({CANDIDATES[best[0]][0]}; {words(corners[best])}). Nearest with the paper's softmax and no more than a shift "
-        f"and a scale of the rows, and used by the other studies: {', '.join(kept)} ({words(corners.get(kept))})."
+        f"({CANDIDATES[best[0]][0]}; {words(corners[best])}). Nearest with the paper's softmax and no more than a "
+        f"shift and a scale of the rows, and used by the other studies: {', '.join(kept)} ({words(corners.get(kept))})."
     )
     return Findings(
         summary, [claim(corners[best], len(CORNERS) * len(METHODS))], [_corner_table(ranked, corners, cells)]

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from losac.reproduce.parts.curves import draw_panels
+from losac.reproduce.parts.curves import about, draw_panels
 from losac.reproduce.parts.sensitivity import MEMBERS, PAPER, Cells, Panel, cells_of, diverged, job, last, tables
 from losac.reproduce.study import Claim, Figure, Findings, Job, Measured, Options, Study, Table, Verdict
 
@@ -39,7 +39,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
         entries = [(_name(panel), metric, rounds[panel.data], cells[panel]) for panel in panels]
         rows = [entries[:half], entries[half:]] if len(entries) > 3 else [entries]
         word = "Training loss" if metric == "loss" else "Test accuracy"
-        caption = f"{word} on MNIST when a share c is sorted by label: mean, least and greatest over the seeds"
+        s, t = panels[0].s, panels[0].t
+        caption = about(f"{word} on MNIST when a share c of the data is sorted by label, S = {s}, T = {t}")
         return Figure(f"fig2-{metric}", caption, lambda: draw_panels(rows))
 
     ratios = {method: ratio(cells, panels, method) for method in cells[panels[0]]}
@@ -115,8 +116,8 @@ def claims(cells: Cells, panels: Sequence[Panel], ratios: Mapping[str, float]) -
             "FedAvg and FedSaga suffer more seriously as the data are more heterogeneous.",
             where,
             _share_of(len(suffering), len(LOCAL)),
-            f"Loss with c = 1 over c = 0: {say(LOCAL)}; it rises in "
-            f"{' and '.join(str(rising[m]) for m in LOCAL)} of {steps} steps of c.",
+            f"Loss with c = 1 over c = 0: {say(LOCAL)}. From one c to the next it rises "
+            + " and ".join(f"{rising[m]} times of {steps} ({MEMBERS[m]})" for m in LOCAL) + ".",
         ),
         Claim(
             "Heterogeneity has little impact on SCAFFOLD, MimeSVRG and LoSAC.",
@@ -124,7 +125,8 @@ def claims(cells: Cells, panels: Sequence[Panel], ratios: Mapping[str, float]) -
             _share_of(len(robust), len(GLOBAL)),
             f"Loss with c = 1 over c = 0: {say(GLOBAL)} (little: below {SUFFERS:g}). Accuracy lost: "
             + ", ".join(
-                f"{100 * (_accuracy(cells, panels[0], m) - _accuracy(cells, panels[-1], m)):.1f}" for m in GLOBAL
+                f"{MEMBERS[m]} {100 * (_accuracy(cells, panels[0], m) - _accuracy(cells, panels[-1], m)):.1f}"
+                for m in GLOBAL
             )
             + " points.",
         ),
@@ -140,8 +142,8 @@ def claims(cells: Cells, panels: Sequence[Panel], ratios: Mapping[str, float]) -
             "FedCM suffers too, but less seriously than FedAvg and FedSaga.",
             where,
             "holds" if between else "holds in part" if mild else "fails",
-            f"{say(('fedcm', *LOCAL))}. With c = 1 the lowest loss of the paper's six at this η is that of "
-            f"{MEMBERS[best]}.",
+            f"Loss with c = 1 over c = 0: {say(('fedcm', *LOCAL))}. With c = 1 the lowest loss of the paper's six "
+            f"at this η is that of {MEMBERS[best]}.",
         ),
     ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from losac.reproduce.parts import verdicts
-from losac.reproduce.parts.curves import draw_panels
+from losac.reproduce.parts.curves import about, draw_panels
 from losac.reproduce.parts.mnist_panels import ranking
 from losac.reproduce.parts.sensitivity import (
     LONG,
@@ -57,7 +57,11 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
             row = series_of(cells, data, parameter)
             if not row:
                 continue
-            caption = f"{data.upper()} sorted by label for several {parameter}: mean, least and greatest over the seeds"
+            fixed = f"T = {T}" if parameter == "S" else f"S = {S}"
+            caption = about(
+                f"Training loss (above) and test accuracy (below) on {data.upper()} sorted by label for several "
+                f"{parameter}, {fixed}; the accuracy axis is cut below what the first rounds pass through"
+            )
             entries = [
                 [(f"{parameter} = {verdicts.value_of(p, parameter)}", metric, rounds[data], cells[p]) for p in row]
                 for metric in ("loss", "accuracy")
@@ -109,19 +113,25 @@ def _fewer_steps(cells: Cells, row: Sequence[Panel]) -> Claim:
 
 
 def _early(cells: Cells, har: dict[str, list[Panel]]) -> Claim:
-    panels = [*har["S"], *har["T"]]
-    rows = [
-        (mean(cells[p]["losac"], "early"), mean(cells[p]["losac"], "late"), mean(cells[p]["scaffold"], "early"))
-        for p in panels
-    ]
-    right = sum(early > 2 * late and early > 2 * rival for early, late, rival in rows)
-    shown = "; ".join(" / ".join(map(verdicts.points, row)) for row in rows)
+    parts, right, number_of = [], 0, 0
+    for parameter, row in har.items():
+        if not row:
+            continue
+        early, rival = ([mean(cells[p][m], "early") for p in row] for m in ("losac", "scaffold"))
+        late = [mean(cells[p]["losac"], "late") for p in row]
+        right += sum(a > 2 * b and a > 2 * c for a, b, c in zip(early, late, rival))
+        number_of += len(row)
+        first, second, third = (", ".join(map(verdicts.points, values)) for values in (early, late, rival))
+        parts.append(
+            f"for {parameter} = {', '.join(str(verdicts.value_of(p, parameter)) for p in row)}: {first} in the first "
+            f"tenth, {second} in the second half, SCAFFOLD {third} in the first tenth"
+        )
     return Claim(
         "HAR: LoSAC fluctuates much in the first updates, and less later.",
         WHERE,
-        verdicts.share(right, len(rows)),
-        "Back and forth of its accuracy, points per round, in the first tenth / the second half / SCAFFOLD's first "
-        f"tenth: {shown} (much: twice both).",
+        verdicts.share(right, number_of),
+        f"Back and forth of LoSAC's accuracy, points per round, {'; '.join(parts)}. Much (twice both others) in "
+        f"{right} of {number_of} settings.",
     )
 
 

@@ -164,8 +164,9 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     first = next(iter(cases.values()))
     tables = [_table(cases, *variant, name) for name, variant in _variants(first)] + [_total_table(cases)]
     caption = (
-        "The attack of the paper's Figure 6 on data sorted by label; solid: on the quantity as printed, dashed: with "
-        "the sign of a gradient, dotted: on the sum of all Δφ or Δc sent"
+        "Distance of the attacker's guess D̂ from a client's data D over the steps of the paper's attack, as a share of "
+        "its start: above 1 the guess moves away. Colours are methods, line styles what is taken for the gradient; "
+        "data sorted by label, known labels, mean over the seeds of a normal start."
     )
     figures = [Figure("fig6", caption, lambda: _draw(cases))]
     return Findings(found.summary, found.claims, tables, figures)
@@ -230,11 +231,12 @@ def _change(before: float | None, after: float | None) -> str | None:
 
 def _draw(cases: Mapping[Any, Any]) -> Drawing:
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.lines import Line2D
 
-    from losac.report.style import style
+    from losac.reproduce.looks import look_of
 
     sets = list(dict.fromkeys(key[0] for key in cases))
-    drawing = Drawing((max(3.4 * len(sets), 5) + 0.6, 3.8), layout="constrained")
+    drawing = Drawing((max(3.4 * len(sets), 6) + 0.6, 4.2), layout="constrained")
     for panel, data in zip(np.atleast_1d(drawing.subplots(1, len(sets))), sets):
         for index, method in enumerate(list(METHODS)[:5]):
             targets = cases[data, PARTITIONS[0], method]["targets"]
@@ -242,15 +244,24 @@ def _draw(cases: Mapping[Any, Any]) -> Drawing:
                 if target not in targets:
                     continue
                 curve: Any = np.array(targets[target]["attacks"][0]["curve"], float)
-                look = style(index)
+                look = look_of(method)
                 panel.plot(
                     np.linspace(0, ATTACK_STEPS, len(curve)), curve / curve[0], color=look.colour, marker=look.marker,
                     markevery=(index, 5), markersize=4, linestyle=line,
-                    label=METHODS[method] if line == "-" else None,
                 )  # fmt: skip
+        panel.axhline(1, color="0.5", linewidth=0.8, zorder=0)
         panel.set(title=data.upper(), xlabel="step of the attack")
-    drawing.axes[0].set_ylabel("‖D̂ − D‖_F over its start")
-    drawing.legend(*drawing.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+    drawing.axes[0].set_ylabel(r"$\|\hat{D} - D\|_F$ over its start")
+    shown = [(look_of(method), METHODS[method]) for method in list(METHODS)[:5]]
+    handles = [Line2D([], [], color=look.colour, marker=look.marker, markersize=4, label=name) for look, name in shown]
+    styles: dict[Any, str] = {
+        "-": "the gradient sent, or (x⁺ − x)/(ηL) as printed", "--": f"{TARGETS['signed']}, a gradient's sign",
+        ":": TARGETS["total"],
+    }  # fmt: skip
+    forms = [Line2D([], [], color="0.4", linestyle=line, label=name) for line, name in styles.items()]
+    many = len(sets) > 1
+    drawing.legend(handles=handles, loc="outside lower center", ncols=5 if many else 3)
+    drawing.legend(handles=forms, loc="outside upper center", ncols=3 if many else 1)
     return drawing
 
 

@@ -70,8 +70,9 @@ def claims(cases: Cases, names: Mapping[str, str]) -> Judged:
             "By matching the gradient the attacker obtains the client's data: when the optimum is reached, D′ = D.",
             "Definition 1",
             "holds" if min(sent) >= LARGE else "fails",
-            f"At most {max((m for m in matched if m is not None), default=0):.0%} of the mismatch is left, while "
-            f"{_range([1 - s for s in sent])} of the distance remains: the gradient cannot tell the data ({sizes}).",
+            f"At most {100 * max((m for m in matched if m is not None), default=0):.0f} % of the mismatch is left, "
+            f"while {_range([1 - s for s in sent])} of the distance remains: the gradient cannot tell the data "
+            f"({sizes}).",
         ),
         Claim(
             "Under DLG the estimates from FedAvg, SCAFFOLD and LoSAC diverge more and more from the true data.",
@@ -96,8 +97,8 @@ def claims(cases: Cases, names: Mapping[str, str]) -> Judged:
             "Table 1, column DaDLG",
             "fails" if all(as_good[name] == number for name in as_good)
             else "holds" if not any(as_good.values()) else "holds in part",
-            f"An attack on what the server receives gains at least {AS_GOOD:.0%} of what it gains on DSGD (over the "
-            f"attack on zero, which changes the distance by {_signed(blind.values())}) in "
+            f"An attack on what the server receives gains at least {100 * AS_GOOD:.0f} % of what it gains on DSGD "
+            f"(over the attack on zero, which changes the distance by {_signed(blind.values())}) in "
             + ", ".join(f"{as_good[name]} of {number} cases on {names[name]}" for name in as_good)
             + ". FedProx and MFL, also in the column, were not attacked.",
         ),
@@ -150,7 +151,7 @@ def _each(found: Mapping[str, Mapping[Any, float]], names: Mapping[str, str]) ->
 
 def _range(shares: Iterable[float]) -> str:
     values = [100 * share for share in shares]
-    low, high = f"{min(values):.3g}", f"{max(values):.3g}"
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
@@ -158,5 +159,5 @@ def _signed(shares: Iterable[float]) -> str:
     values = [-100 * share for share in shares]
     if not all(np.isfinite(values)):
         return "more than any number"
-    low, high = f"{min(values):+.2g}", f"{max(values):+.2g}"
+    low, high = (f"{value:+.1f}".replace("-", "−") for value in (min(values), max(values)))
     return f"{low} %" if low == high else f"{low} to {high} %"

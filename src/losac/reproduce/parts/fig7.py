@@ -60,6 +60,8 @@ METHODS = {
     "fedadmm-all": Method("FedADMM, as printed, all clients", "fedadmm", {"step_size": 1e-4}, 0.0, CLIENTS),
     "fedadmm-exact-all": Method("FedADMM, exact, all clients", "fedadmm", {"variant": "exact"}, 0.0, CLIENTS, 16.0),
 }
+LOOKS = {"printed": "losac_printed", "exact": "losac_exact", "fedadmm-exact": "fedadmm_exact"}
+"""Whose look a variant has, where it is not that of its own name."""
 PROXIMAL = ("losac", "printed", "exact", "scaffold", "feddualavg")
 
 
@@ -144,7 +146,9 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     if optima:
         tables += [_strength_table(runs, optima), _search_table(runs)]
     caption = (
-        f"Error and rank over the rounds, one column for each rank of the truth (λ = {STRENGTH:g} for all methods)"
+        f"Error (above) and rank (below) of the estimate over the rounds, one column for each rank of the truth; "
+        f"λ = {STRENGTH:g} for all methods. Grey: the exact optimum's error and the truth's rank. Mean over the seeds; "
+        "runs that diverged are left out."
     )
     return Findings(judged.summary, judged.claims, tables, [Figure("fig7", caption, lambda: _draw(main, goals))])
 
@@ -223,15 +227,15 @@ def _search_table(runs: Sequence[Measured]) -> Table:
 def _draw(main: Mapping[Any, Any], goals: Mapping[int, Any]) -> Drawing:
     from matplotlib.figure import Figure as Drawing
 
-    from losac.report.style import style
+    from losac.reproduce.looks import line_of, plain_log
 
     ranks = sorted({key[1] for key in main}, reverse=True)
     drawing = Drawing((max(2.4 * len(ranks), 5) + 0.6, 5.6), layout="constrained")
     panels = drawing.subplots(2, len(ranks), squeeze=False, sharex=True, sharey="row")
     shown = [name for name in METHODS if not name.endswith("-all")]
     for column, rank in enumerate(ranks):
-        for index, name in enumerate(shown):
-            records, look = main.get((name, rank)), style(index)
+        for name in shown:
+            records = main.get((name, rank))
             if not records:
                 continue
             for row, metric in enumerate(("error", "rank")):
@@ -239,17 +243,18 @@ def _draw(main: Mapping[Any, Any], goals: Mapping[int, Any]) -> Drawing:
                 values: Any = np.array([one["curve"][metric] for one in records if one["diverged"] is None], float)
                 if len(values):
                     values[values == 0] = np.nan  # the start's rank has no place on a logarithmic axis
-                    panels[row, column].plot(curve["round"], values.mean(0), color=look.colour, linestyle=look.dashes,
-                                             label=METHODS[name].label, linewidth=1.4)  # fmt: skip
+                    panels[row, column].plot(curve["round"], values.mean(0), label=METHODS[name].label,
+                                             **line_of(LOOKS.get(name, name), linewidth=1.4))  # fmt: skip
         if goals.get(rank):
             panels[0, column].axhline(goals[rank]["error"], color="0.5", linewidth=1, zorder=0)
         panels[1, column].axhline(rank, color="0.5", linewidth=1, zorder=0)
         panels[0, column].set(title=f"rank {rank}", yscale="log")
+        plain_log(panels[0, column].yaxis)
         panels[1, column].set(xlabel="round", yscale="log", yticks=[2, 4, 8, 16, 32, 64], ylim=(1.5, 80))
         panels[1, column].yaxis.set_major_formatter("{x:.0f}")
         panels[1, column].minorticks_off()
-    panels[0, 0].set_ylabel("‖X − X_G‖_F (grey: the optimum's)")
-    panels[1, 0].set_ylabel("rank (grey: the truth's)")
+    panels[0, 0].set_ylabel(r"error $\|X - X_G\|_F$")
+    panels[1, 0].set_ylabel("rank of the estimate")
     lines = {line.get_label(): line for panel in panels[0] for line in panel.get_legend_handles_labels()[0]}
     drawing.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4 if len(ranks) > 3 else 2)
     return drawing

@@ -31,6 +31,8 @@ MEMBERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """Name → legend, algorithm, settings."""
 OURS = ("losac", "exact", "default")
+LOOKS = {"exact": "losac_exact", "default": "losac_damped"}
+"""Whose look a variant of LoSAC has."""
 TITLES = {
     "quadratic": "least squares",
     "a9a": "logistic regression, a9a",
@@ -113,9 +115,9 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     problems = [name for name in TITLES if any(key[0] == name for key in found)]
     parts = []
     for name in problems:
-        shares = [f"{MEMBERS[m][0]} {fall(found[name, m]):.1g}" for m in MEMBERS if (name, m) in found]
-        parts.append(f"{TITLES[name]}: {', '.join(shares)}")
-    summary = f"The variance at the last round as a share of its largest. {'; '.join(parts)}."
+        shares = [f"{MEMBERS[m][0]}: {fall(found[name, m]):.1g}" for m in MEMBERS if (name, m) in found]
+        parts.append(f"On {TITLES[name]}, {'; '.join(shares)}.")
+    summary = f"The variance at the last round as a share of its largest. {' '.join(parts)}"
     return Findings(summary, _claims(found), [_table(found)], [Figure("variance", _CAPTION, lambda: _draw(found))])
 
 
@@ -203,31 +205,25 @@ def _table(found: Curves) -> Table:
 def _draw(found: Curves) -> Drawing:
     from matplotlib.figure import Figure as Drawing
 
-    from losac.report.style import style
+    from losac.reproduce.looks import line_of, look_of
 
     problems = [name for name in TITLES if any(key[0] == name for key in found)]
     drawing = Drawing((3.1 * len(problems) + 1.2, 3.6), layout="constrained")
     panels = drawing.subplots(1, len(problems), squeeze=False)[0]
     for panel, problem in zip(panels, problems):
-        for index, (member, (name, _, _)) in enumerate(MEMBERS.items()):
+        for member, (name, _, _) in MEMBERS.items():
             if (problem, member) not in found:
                 continue
             rounds, values = found[problem, member]
-            look = style(index)
+            look = LOOKS.get(member, member)
             shown = np.where(values > 1e-34, values, np.nan)
-            panel.plot(
-                rounds + 1,
-                shown,
-                color=look.colour,
-                marker=look.marker,
-                linestyle=look.dashes,
-                markersize=4,
-                label=name,
-            )
+            panel.plot(rounds + 1, shown, marker=look_of(look).marker, markersize=4, label=name, **line_of(look))
         panel.set(title=TITLES[problem], xlabel="round + 1", xscale="log", yscale="log")
     panels[0].set_ylabel("variance of the search direction")
     handles = {label: handle for p in panels for handle, label in zip(*p.get_legend_handles_labels())}
-    drawing.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+    drawing.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=min(len(handles), max(2, 2 * len(problems)))
+    )
     return drawing
 
 

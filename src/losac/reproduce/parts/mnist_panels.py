@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from losac.reproduce.parts import verdicts
-from losac.reproduce.parts.curves import draw_panels
+from losac.reproduce.parts.curves import about, draw_panels
 from losac.reproduce.parts.sensitivity import MEMBERS, Cells, Panel, cells_of, diverged, last, number, tables
 from losac.reproduce.parts.verdicts import Series
 from losac.reproduce.study import Claim, Figure, Findings, Measured
@@ -29,7 +29,8 @@ def compare(measured: Sequence[Measured], name: str, parameter: str, judge: Judg
     def figure(metric: str) -> Figure:
         rows = [[(title(p), metric, rounds["mnist"], cells[p]) for p in row] for row in series]
         word = "Training loss" if metric == "loss" else "Test accuracy"
-        caption = f"{word} on MNIST for several {parameter}: mean, least and greatest over the seeds"
+        fixed = f"T = {series[0][0].t}" if parameter == "S" else f"S = {series[0][0].s}"
+        caption = about(f"{word} on MNIST for several {parameter}, IID above and sorted by label below, {fixed}")
         return Figure(f"{name}-{metric}", caption, lambda: draw_panels(rows))
 
     ordered = {panel: cells[panel] for row in series for panel in row}

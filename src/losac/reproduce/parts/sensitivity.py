@@ -25,7 +25,7 @@ MEMBERS = {
     "fedcm": "FedCM",
     "fedavg": "FedAvg",
     "fedsaga": "FedSaga",
-    LONG: "SCAFFOLD, server step M",
+    LONG: "SCAFFOLD (server step M)",
 }
 PAPER = tuple(name for name in MEMBERS if name != LONG)
 NOTE = (
@@ -176,7 +176,8 @@ def tables(cells: Cells, name: Callable[[Panel], str]) -> list[Table]:
     kinds: list[tuple[str, str, str, str, Callable[[Mapping[str, Any]], float | None], str]] = [
         ("loss", "Training loss", "{:.4f}", "diverged", lambda run: run["loss"][-1], NOTE),
         ("accuracy", "Test accuracy, %", "{:.2f}", "diverged", lambda run: _percent(run["accuracy"][-1]), NOTE),
-        ("rounds", "Rounds to 85 % test accuracy", "{:.0f}", "never", lambda run: run["reached"], "At first."),
+        ("rounds", "Rounds to 85 % test accuracy", "{:.0f}", "never", lambda run: run["reached"],
+         "The first round at 85 % or more, mean ± standard deviation over the seeds that reach it."),
         (
             "fluctuation", "Fluctuation of the test accuracy, points per round", "{:.3f}", "diverged",
             lambda run: _percent(run["late"]),

@@ -22,18 +22,7 @@ LOSAC: dict[str, dict[str, Any]] = {
     "losac-damped": {"scaling": "exact", "correction": 0.1},
 }
 """The settings of LoSAC's variants."""
-REAL = (
-    "losac",
-    "losac-exact",
-    "losac-damped",
-    "local_svrg",
-    "scaffold",
-    "fedavg",
-    "mime_svrg",
-    "fedcm",
-    "feddyn",
-    "tamuna",
-)
+REAL = ("losac", "losac-exact", "losac-damped", "scaffold", "fedavg", "fedcm")
 """The methods that w8a is given to; the others are compared on the quadratic and on a9a."""
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 STEPS, TARGET = 5, 1e-10

@@ -125,8 +125,10 @@ def findings(rates: Rates, sizes: Sizes, bases: Mapping[str, tuple[int, int]], l
     tables = [_rate_table(rates, problem, left_out) for problem in dict.fromkeys(key[0] for key in rates)]
     tables.append(_size_table(fits))
     figures = [
-        Figure("rates", "Distance from the optimum, each with its best step; grey: others.", lambda: draw_rates(rates)),
-        Figure("sizes", "Rounds of LoSAC against T and S; solid grey: ∝ 1/T and 1/S.", lambda: draw_sizes(fits)),
+        Figure("rates", "Distance of the server's model from the optimum over the rounds, as a share of its start, "
+               "each method at its best step size; grey: all others.", lambda: draw_rates(rates)),
+        Figure("sizes", "Rounds that LoSAC needs against the local steps T (above) and the clients per round S "
+               "(below); solid grey: in proportion to 1/T and 1/S.", lambda: draw_sizes(fits)),
     ]  # fmt: skip
     claims = [_theorem(), _speed(rates), _size(fits, "T", "local steps T"), _size(fits, "S", "clients S per round")]
     return Findings(_summary(rates), claims, tables, figures)

@@ -42,6 +42,16 @@ def trail(cells: Cells, series: Series, method: str, parameter: str) -> str:
     return f"{kind(series[0])} {losses} ({parameter} = {', '.join(str(value_of(p, parameter)) for p in series)})"
 
 
+def varied(panels: Sequence[Panel]) -> str:
+    """Return which values the parameter that differs between the panels has.
+
+    >>> varied([Panel("mnist", "iid", 10, 5), Panel("mnist", "iid", 30, 5)])
+    'S = 10, 30'
+    """
+    parameter = "T" if len({panel.t for panel in panels}) > 1 else "S"
+    return f"{parameter} = {', '.join(str(value_of(panel, parameter)) for panel in panels)}"
+
+
 def more_helps(cells: Cells, all_series: Sequence[Series], parameter: str, method: str, text: str) -> Claim:
     """Judge that a larger S or T lowers a method's loss: clearly from the least to the greatest."""
     ends = [(last(cells[series[0]][method]), last(cells[series[-1]][method])) for series in all_series]
@@ -71,7 +81,8 @@ def non_iid_degrades(cells: Cells, pairs: Sequence[tuple[Panel, Panel]], methods
         text,
         WHERE,
         share(degraded, len(methods) * len(pairs)),
-        f"Last loss non-IID over IID, setting by setting: {'; '.join(parts)} (degraded: {DEGRADED:g} or more).",
+        f"Last loss non-IID over IID for {varied([bad for _, bad in pairs])}: {'; '.join(parts)} (degraded: "
+        f"{DEGRADED:g} or more).",
     )
 
 
@@ -84,12 +95,17 @@ def saga_worse(cells: Cells, panels: Sequence[Panel]) -> Claim:
     """Judge FedSaga against FedAvg."""
     pairs = [(last(cells[panel]["fedsaga"]), last(cells[panel]["fedavg"])) for panel in panels]
     worse, clearly = sum(saga > avg for saga, avg in pairs), sum(CLEARLY * saga > avg for saga, avg in pairs)
-    shown = ", ".join(f"{number(saga)} against {number(avg)}" for saga, avg in pairs)
+    shown = []
+    for word in dict.fromkeys(map(kind, panels)):
+        mine = [panel for panel in panels if kind(panel) == word]
+        saga, avg = (", ".join(number(last(cells[p][m])) for p in mine) for m in ("fedsaga", "fedavg"))
+        shown.append(f"{word}, {varied(mine)}: {saga} against {avg}")
     return Claim(
         "FedSaga performs worse than FedAvg.",
         WHERE,
         "holds" if clearly >= MOST * len(pairs) else "holds in part" if worse > len(pairs) / 2 else "fails",
-        f"FedSaga's last loss is higher in {worse} of {len(pairs)} settings, by more than 5 % in {clearly}: {shown}.",
+        f"FedSaga's last loss is higher than FedAvg's in {worse} of {len(pairs)} settings, by more than 5 % in "
+        f"{clearly}. {'; '.join(shown)}.",
     )
 
 
@@ -135,18 +151,20 @@ def prominent(cells: Cells, panels: Sequence[Panel]) -> Claim:
 
 def fluctuates(cells: Cells, pairs: Sequence[tuple[Panel, Panel]]) -> Claim:
     """Judge MimeSVRG's fluctuations on sorted data against those on IID data and those of LoSAC and SCAFFOLD."""
-    parts, right = [], 0
-    for good, bad in pairs:
-        iid, own = mean(cells[good]["mime_svrg"], "late"), mean(cells[bad]["mime_svrg"], "late")
-        rivals = max(mean(cells[bad][method], "late") for method in ("losac", "scaffold"))
-        right += own > 2 * iid and own > 2 * rivals
-        parts.append(f"{points(own)} against {points(iid)} with IID data and {points(rivals)}")
+    found = [
+        (mean(cells[bad]["mime_svrg"], "late"), mean(cells[good]["mime_svrg"], "late"),
+         max(mean(cells[bad][method], "late") for method in ("losac", "scaffold")))
+        for good, bad in pairs
+    ]  # fmt: skip
+    right = sum(own > 2 * iid and own > 2 * rivals for own, iid, rivals in found)
+    own, iid, rivals = (", ".join(map(points, column)) for column in zip(*found))
     return Claim(
         "MimeSVRG shows large fluctuations in the non-IID setting.",
         WHERE,
         share(right, len(pairs)),
-        "Back and forth of its accuracy per round in the second half, against IID data and the larger of LoSAC's and "
-        f"SCAFFOLD's: {'; '.join(parts)} (large: twice both).",
+        f"Back and forth of the accuracy in the second half, points per round, for {varied([p for _, p in pairs])}: "
+        f"MimeSVRG {own} non-IID and {iid} IID; the larger of LoSAC's and SCAFFOLD's {rivals} non-IID. Large (twice "
+        f"both others) in {right} of {len(pairs)}.",
     )
 
 
@@ -159,7 +177,7 @@ def fluctuates_more(cells: Cells, series: Series) -> Claim:
         "More local iterations lead to larger fluctuations of MimeSVRG.",
         WHERE,
         "holds" if grows == len(found) - 1 else "holds in part" if whole else "fails",
-        f"Back and forth per round in the second half for T = {', '.join(str(p.t) for p in series)}: "
+        f"Back and forth of its accuracy in the second half, points per round, for {varied(series)}: "
         f"{', '.join(map(points, found))}.",
     )
 

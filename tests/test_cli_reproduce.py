@@ -1,0 +1,169 @@
+"""`losac reproduce`: what it prints, what it keeps, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+import toys
+from losac.cli import app
+from losac.data import DataError
+
+EMPTY = pytest.mark.filterwarnings("always:LOSAC_DATA_DIR")
+"""Where data sets are missing, the folder that does not have them is named in a warning, which is a line on stderr."""
+
+
+@pytest.fixture
+def losac(tmp_path, monkeypatch):
+    """The command on two toy studies; it refuses to download anything."""
+    monkeypatch.chdir(tmp_path)
+    for name, folder in (("LOSAC_DATA_DIR", "empty"), ("LOSAC_CACHE", "cache")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / folder))
+
+    def no_network(source, **options):
+        asked.append(source.name)
+        raise DataError(f"{source.name} could not be\ndownloaded")
+
+    asked: list[str] = []
+    monkeypatch.setattr("losac.data.store.fetch_source", no_network)
+    studies = {
+        "squares": toys.study(tmp_path / "calls"),
+        "cubes": toys.study(tmp_path / "calls", (2.0, 3.0), "cubes"),
+        "mnist": toys.study(tmp_path / "calls", (7.0,), "mnist", ("mnist",)),
+        "both": toys.study(tmp_path / "calls", (8.0,), "both", ("mnist", "har")),
+        "wrong": toys.study(tmp_path / "calls", (5.0, -1.0), "wrong"),
+    }
+    monkeypatch.setattr("losac.reproduce.STUDIES", studies)
+
+    def command(*arguments):
+        from typer.testing import CliRunner
+
+        return CliRunner().invoke(app, ["reproduce", *arguments, *(["--jobs", "1"] if arguments else [])])
+
+    command.asked = asked
+    return command
+
+
+@pytest.mark.parametrize("arguments", [["--list"], []])
+def test_the_parts_are_listed(losac, arguments, tmp_path):
+    result = losac(*arguments)
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["squares", "cubes", "mnist", "both", "wrong"]
+    assert "The cubes of numbers" in result.stdout
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["square"],
+            "no part 'square' (did you mean 'squares'?); there are squares, cubes, mnist, both, wrong and all",
+        ),
+        (["squares", "--seeds", "a"], "separated by commas"),
+        (["squares", "--seeds", "1,1"], "twice"),
+        (["squares", "--out", "file"], "--out file is a file; give a folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(losac, arguments, said, tmp_path):
+    (tmp_path / "file").touch()
+    result = losac(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "calls").exists()
+
+
+def test_claims_are_printed_as_they_are_written_and_pages_are_named(losac, tmp_path):
+    result = losac("squares", "cubes", "squares", "--quick")
+    assert result.exit_code == 0, result.output
+    assert "[red] & <i>" in result.stdout
+    assert "[bold]" in result.stdout
+    assert "No verdict here is final" in result.stdout
+    for page in ("index.html", "squares/report.html", "cubes/report.html"):
+        assert f"reproduction-quick/{page}" in result.stdout
+        assert (tmp_path / "reproduction-quick" / page).exists()
+    assert "1 of 3" in result.stderr
+    assert "square of 1.0" in result.stderr
+    assert toys.calls(tmp_path / "calls") == [1, 2, 3]
+
+
+def test_a_second_command_goes_on_and_says_so(losac, tmp_path):
+    assert losac("squares", "--out", "found").exit_code == 0
+    assert losac("squares", "--out", "found").stderr == ""
+    result = losac("cubes", "--out", "found")
+    assert "1 found from before" in result.stderr
+    assert toys.calls(tmp_path / "calls") == [1, 2, 3]
+
+
+def test_json_is_all_that_is_printed(losac):
+    result = losac("squares", "--json", "--seeds", "4,5")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    answer = json.loads(result.stdout)
+    assert (answer["quick"], answer["seeds"], answer["failed"]) == (False, [4, 5], {})
+    (claim,) = answer["parts"]["squares"]["claims"]
+    assert (claim["verdict"], claim["evidence"]) == ("holds", "The sum is 5 > 0.")
+    assert [os.path.exists(page) for page in answer["pages"]] == [True]
+
+
+def test_quiet_prints_paths_only(losac, tmp_path):
+    result = losac("squares", "cubes", "--quiet", "--out", "found")
+    assert result.stdout.splitlines() == ["found/index.html", "found/squares/report.html", "found/cubes/report.html"]
+    assert result.stderr == ""
+
+
+@EMPTY
+def test_parts_without_their_data_are_left_out(losac, tmp_path):
+    result = losac("squares", "mnist", "both", "--quiet", "--out", "found")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == ["found/squares/report.html"]
+    assert "losac: mnist is left out: mnist could not be downloaded\n" in result.stderr
+    assert "losac: both is left out: mnist could not be downloaded; har could not be downloaded\n" in result.stderr
+    assert result.stderr.count("warning: LOSAC_DATA_DIR=") == len(losac.asked) == 2
+    assert toys.calls(tmp_path / "calls") == [1, 2]
+
+
+@EMPTY
+def test_with_no_part_left_nothing_is_made(losac, tmp_path):
+    result = losac("mnist", "--json", "--out", "found")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert (answer["parts"], answer["pages"]) == ({}, [])
+    assert answer["failed"] == {"mnist": "mnist could not be downloaded"}
+    assert not (tmp_path / "found").exists()
+
+
+def test_a_job_that_fails_is_one_line_and_exit_1(losac, tmp_path):
+    result = losac("wrong", "--quiet", "--out", "found")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "1 of 2 jobs failed (square of -1.0: ValueError: -1.0 is negative)" in result.stderr
+    assert len(list((tmp_path / "found" / "jobs").iterdir())) == 1
+
+
+def test_an_interrupt_exits_130_and_keeps_what_was_measured(losac, tmp_path, monkeypatch):
+    squared = toys.squared
+
+    def interrupted(folder, value):
+        if value == 2:
+            raise KeyboardInterrupt
+        return squared(folder, value)
+
+    monkeypatch.setattr(toys, "squared", interrupted)
+    result = losac("squares", "--out", "found")
+    assert result.exit_code == 130
+    assert "interrupted; what was measured is in found, and the same command goes on from there" in result.stderr
+    assert len(list((tmp_path / "found" / "jobs").iterdir())) == 1
+
+
+def test_help_names_the_number_of_processes():
+    from typer.testing import CliRunner
+
+    words = CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).stdout
+    assert "one per core, at most 8" in " ".join(words.replace("│", " ").split())
