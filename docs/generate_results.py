@@ -43,7 +43,7 @@ def main() -> None:
         if options.quick:
             raise ValueError(f"{folder} holds results of a short form; only full ones belong in the docs")
         findings = study.conclude(measured, options)
-        write_figures(findings, folder)
+        write_figures(findings, folder, svg=False)
         write_tables(findings, folder)
         verdicts = Counter(claim.verdict for claim in findings.claims)
         counts.update(verdicts)

@@ -73,15 +73,16 @@ def command(name: str, options: Options) -> str:
     return f"losac reproduce {name} --seeds {seeds}{' --quick' if options.quick else ''}"
 
 
-def write_figures(findings: Findings, folder: Path) -> None:
-    """Write every figure as PNG and SVG."""
+def write_figures(findings: Findings, folder: Path, *, svg: bool = True) -> None:
+    """Write every figure as PNG, and as SVG unless told otherwise."""
     import matplotlib as mpl
 
     for figure in findings.figures:
         with mpl.rc_context(STYLE):
             drawing = figure.draw()
             drawing.savefig(folder / f"{figure.name}.png", dpi=130)
-            drawing.savefig(folder / f"{figure.name}.svg", metadata={"Date": None})
+            if svg:
+                drawing.savefig(folder / f"{figure.name}.svg", metadata={"Date": None})
 
 
 def write_tables(findings: Findings, folder: Path) -> None:

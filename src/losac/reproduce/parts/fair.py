@@ -3,7 +3,8 @@
 Each method's step size and the setting that makes it what it is (server step, momentum, …: ``losac.tuning.spaces``)
 are tuned on a fifth of every client's training rows, which nobody trains on; a grid whose best point lies at an edge is
 continued. The best settings then run with fresh seeds and are judged on the test rows. ``LoSAC, by rule`` is not tuned
-at all: its step comes from one measurement (``losac.tuning.suggest``).
+at all: its step comes from one measurement (``losac.tuning.suggest``). Scaffnew and TAMUNA are left out: they draw
+their number of local steps, often many times T, so that the same rounds are not the same budget.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ LOSACS: dict[str, dict[str, Any]] = {
     "losac_exact": {"scaling": "exact"},
     "losac_rule": {"scaling": "exact"},
 }
+RANDOM_STEPS = ("scaffnew", "tamuna")
 QUICK = ("fedavg", "scaffold", "fedcm", "losac", "losac_rule")
 _COST = {"mnist": 3.0, "har": 1.5, "esr": 1.0}
 
 
 def methods() -> list[str]:
-    """Return all public algorithms, LoSAC in both scalings and by its rule."""
-    return [*LOSACS, *(name for name in ALGORITHMS if name != "losac")]
+    """Return all public algorithms with T local steps, LoSAC in both scalings and by its rule."""
+    return [*LOSACS, *(name for name in ALGORITHMS if name not in ("losac", *RANDOM_STEPS))]
 
 
 def jobs(options: Options, partition: str) -> list[Job]:
@@ -109,8 +111,8 @@ def _tuned(task: Any, method: str, sampled: int, rounds: int, short: bool) -> An
 
 
 def _settings(name: str, method: str) -> dict[str, Any]:
-    """Return T and M, but no T for methods that draw it or take one step, and what makes a variant of LoSAC."""
-    steps = {} if name in ("dsgd", "scaffnew", "tamuna") else {"local_steps": STEPS}
+    """Return T and M, but no T for DSGD, which takes one step, and what makes a variant of LoSAC."""
+    steps = {} if name == "dsgd" else {"local_steps": STEPS}
     return {"blocks": BLOCKS, **steps, **LOSACS.get(method, {})}
 
 
