@@ -48,14 +48,20 @@ def write_results(study: Study, measured: Sequence[Measured], options: Options, 
         "versions": {"losac": version("losac"), "jax": version("jax"), "python": platform.python_version()},
         "summary": findings.summary,
         "claims": [claim._asdict() for claim in findings.claims],
-        "measured": [one._asdict() | {"arguments": dict(one.arguments)} for one in measured],
     }
-    (folder / "results.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    (folder / "results.json").write_text(_one_per_line(content, measured), encoding="utf-8")
     write_tables(findings, folder)
     write_figures(findings, folder)
     page = folder / "report.html"
     page.write_text(render_page(study, findings, options, folder), encoding="utf-8")
     return findings, page
+
+
+def _one_per_line(content: Mapping[str, Any], measured: Sequence[Measured]) -> str:
+    """Return JSON with every measurement on a line of its own, so that files stay small and differences readable."""
+    head = json.dumps(content, ensure_ascii=False, indent=1).rstrip("}\n")
+    lines = (json.dumps(one._asdict() | {"arguments": dict(one.arguments)}, ensure_ascii=False) for one in measured)
+    return head + ',\n "measured": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
 
 
 def read_results(folder: Path) -> tuple[list[Measured], Options]:
