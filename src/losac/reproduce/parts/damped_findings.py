@@ -2,103 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from losac.reproduce.parts.damped_figures import draw_deltas, draw_maps, selected
+from losac.reproduce.parts.damped_maps import BASE, CEILING, RULES, Map, at, map_of, regret
+from losac.reproduce.problems import mean_or_none
 from losac.reproduce.study import Claim, Figure, Findings, Measured, Options, Table
+from losac.tuning.steps import LENGTH
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
-CEILING = 3.0
-"""A loss above the start's counts as this, and so does a divergence."""
-LENGTH = 12.0
-
-
-class Map(NamedTuple):
-    """The final losses of a setting, [lengths, δ]."""
-
-    setting: Mapping[str, Any]
-    lengths: np.ndarray
-    deltas: np.ndarray
-    loss: np.ndarray
-
-    @property
-    def refreshed(self) -> float:
-        """The share of the table that a round renews."""
-        s = self.setting
-        return float(s["sampled"] / s["clients"] * (1 - (1 - 1 / s["blocks"]) ** s["steps"]))
-
-    @property
-    def name(self) -> str:
-        """The setting in full."""
-        s = self.setting
-        return (
-            f"{s['data'].upper()} {s['partition']} N={s['clients']} S={s['sampled']} M={s['blocks']} T={s['steps']} "
-            f"γ={s['gamma']:g}"
-        )
-
-    @property
-    def short(self) -> str:
-        """The data, how they are dealt, and only what differs from the base setting."""
-        s = self.setting
-        parts = [s["data"].upper(), "IID" if s["partition"] == "iid" else "non-IID"]
-        return ", ".join(parts + [f"{_SYMBOLS[k]} = {s[k]:g}" for k, usual in _USUAL.items() if s[k] != usual])
-
-
-_USUAL = {"clients": 100, "sampled": 10, "blocks": 5, "steps": 5, "gamma": 1.0}
-_BASE = "where not said otherwise N = 100, S = 10, M = 5, T = 5 and γ = 1"
-_SYMBOLS = {"clients": "N", "sampled": "S", "blocks": "M", "steps": "T", "gamma": "γ"}
-
-RULES: dict[str, Callable[[Map], float]] = {
-    "√(S/N)/5, the default": lambda m: float((m.setting["sampled"] / m.setting["clients"]) ** 0.5 / 5),
-    "√p/5": lambda m: m.refreshed**0.5 / 5,
-    "p": lambda m: m.refreshed,
-    "0.06": lambda m: 0.06,
-    "S/(NM), the paper's": lambda m: m.setting["sampled"] / (m.setting["clients"] * m.setting["blocks"]),
-    "1, unbiased": lambda m: 1.0,
-}
-"""δ by rule; p is the share of the table that a round renews."""
+    pass
 
 
 def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     """Compare the rules on the maps, and the default with the paper's scaling."""
-    maps = [_map(one) for one in measured if "curvature" in one.result] if measured else []
+    maps = [map_of(one) for one in measured if "curvature" in one.result] if measured else []
     pairs = _pairs(measured)
     flat = [one for one in measured if "eigenvalues" in one.result]
     tables = [_rules(maps), _settings(maps), _against(pairs), _quadratics(flat)]
     figures = [
         Figure("maps", f"Training loss at the end of the run over the length γηTL and δ, as a multiple of the best of "
-               f"the map; {_BASE}. Circle: the rule; star: the best; grey: diverged, or a loss above {CEILING:g}."
-               + (f" {len(_selected(maps))} of {len(maps)} settings, the others are in the table."
-                  if len(_selected(maps)) < len(maps) else ""), lambda: _draw_maps(_selected(maps))),
+               f"the map; {BASE}. Circle: the rule; star: the best; grey: diverged, or a loss above {CEILING:g}."
+               + (f" {len(selected(maps))} of {len(maps)} settings, the others are in the table."
+                  if len(selected(maps)) < len(maps) else ""), lambda: draw_maps(selected(maps))),
         Figure("deltas", f"Which δ is good, setting by setting: the range of δ whose loss at its best length comes "
-               f"within 20 % of the map's best, the best δ, and the rule's; {_BASE}.", lambda: _draw_deltas(maps)),
+               f"within 20 % of the map's best, the best δ, and the rule's; {BASE}.", lambda: draw_deltas(maps)),
     ]  # fmt: skip
     return Findings(_summary(maps, pairs), [_claim(pairs)], [table for table in tables if table.rows], figures)
-
-
-def _map(one: Measured) -> Map:
-    arguments = one.arguments
-    loss = np.array([[CEILING if v is None else min(v, CEILING) for v in row] for row in one.result["loss"]], float)
-    names = ("data", "partition", "clients", "sampled", "blocks", "steps", "gamma")
-    setting = {name: arguments[name] for name in names}
-    return Map(setting, np.array(arguments["lengths"]), np.array(arguments["deltas"]), loss)
-
-
-def at(one: Map, length: float, delta: float) -> float:
-    """Return the loss at a point, log-bilinear between those measured, the nearest edge beyond them."""
-    keep = one.deltas > 0
-    x, y, z = np.log(one.lengths), np.log(one.deltas[keep]), np.log(one.loss[:, keep])
-    by_delta = [np.interp(np.log(delta), y, row) for row in z]
-    return float(np.exp(np.interp(np.log(length), x, by_delta)))
-
-
-def regret(one: Map, length: float, delta: float) -> float:
-    """Return how much greater the loss at a point is than the best of its map, as a ratio."""
-    return at(one, length, delta) / float(one.loss.min())
 
 
 def _rules(maps: Sequence[Map]) -> Table:
@@ -155,8 +88,7 @@ def _pairs(measured: Sequence[Measured]) -> dict[tuple[Any, ...], dict[str, list
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], metric: str) -> float | None:
-    values = [run["final"][metric] for run in runs]
-    return None if None in values else float(np.mean(values))
+    return mean_or_none([run["final"][metric] for run in runs])
 
 
 def _first(runs: Sequence[Mapping[str, Any]]) -> float | None:
@@ -267,77 +199,3 @@ def _claim(pairs: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> Claim:
         f"The exact scaling with the damped correction, by a rule and untuned, ends at a lower loss in {better} of "
         f"{total} settings.",
     )
-
-
-def _selected(maps: Sequence[Map]) -> list[Map]:
-    """Return the maps that the figure shows: the base setting of each data set, IID data, and some S, T and N."""
-    if len(maps) <= 9:
-        return list(maps)
-    wanted: Sequence[Mapping[str, Any]] = ({}, {"partition": "iid"}, {"sampled": 100}, {"steps": 2}, {"clients": 300})
-    found: list[Map] = []
-    for changes in wanted:
-        setting = {"partition": "sorted", **_USUAL, **changes}
-        found += [one for one in maps if all(one.setting[k] == value for k, value in setting.items())]
-    return found[:9]
-
-
-def _draw_maps(maps: Sequence[Map]) -> Drawing:
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure as Drawing
-
-    across = min(3, max(1, len(maps)))
-    down = max(1, -(-len(maps) // across))
-    drawing = Drawing((3.1 * across + 1, 2.5 * down + 0.5), layout="constrained")
-    panels = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    image = None
-    for panel, one in zip(panels.ravel(), maps):
-        shown = np.where(one.loss >= CEILING, np.nan, one.loss / one.loss.min())
-        image = panel.imshow(shown, origin="lower", aspect="auto", cmap="viridis_r", norm=LogNorm(1, 20))
-        panel.set_facecolor("0.85")
-        panel.set_xticks(range(len(one.deltas)), [f"{d:g}" for d in one.deltas], fontsize=8)
-        panel.set_yticks(range(len(one.lengths)), [f"{v:g}" for v in one.lengths], fontsize=8)
-        rows, columns = np.log(one.lengths), np.log(np.maximum(one.deltas, 0.005))
-        x = np.interp(np.log(RULES["√(S/N)/5, the default"](one)), columns, range(len(columns)))
-        y = np.interp(np.log(LENGTH), rows, range(len(rows)))
-        best = np.unravel_index(one.loss.argmin(), one.loss.shape)
-        panel.plot(x, y, "o", markerfacecolor="none", markeredgecolor="#D55E00", markersize=10, markeredgewidth=2)
-        panel.plot(best[1], best[0], "*", color="white", markeredgecolor="black", markersize=11)
-        panel.set_title(one.short, fontsize=9)
-        panel.grid(visible=False)
-    for panel in panels.ravel()[len(maps) :]:
-        panel.set_axis_off()
-    for panel in panels[-1]:
-        panel.set_xlabel("δ")
-    for panel in panels[:, 0]:
-        panel.set_ylabel("length γηTL")
-    if image is not None:
-        bar = drawing.colorbar(image, ax=panels, extend="max", shrink=0.6, label="loss over the best of the map")
-        bar.set_ticks([1, 2, 5, 10, 20], labels=["1", "2", "5", "10", "20"])
-        bar.ax.minorticks_off()
-    return drawing
-
-
-def _draw_deltas(maps: Sequence[Map]) -> Drawing:
-    from matplotlib.figure import Figure as Drawing
-
-    from losac.report.style import style
-    from losac.reproduce.looks import plain_log
-
-    drawing = Drawing((7.5, 1.1 + 0.22 * len(maps)), layout="constrained")
-    panel = drawing.subplots()
-    fine = np.geomspace(0.01, 1, 60)
-    for place, one in enumerate(maps[::-1]):
-        ratios = np.array([min(regret(one, length, delta) for length in one.lengths) for delta in fine])
-        good = fine[ratios <= 1.2]
-        if len(good):
-            panel.plot([good.min(), good.max()], [place, place], color=style(0).colour, linewidth=5, alpha=0.4,
-                       solid_capstyle="butt", label="within 20 % of the best loss")  # fmt: skip
-        panel.plot(fine[ratios.argmin()], place, style(0).marker, color=style(0).colour, markersize=4, label="best δ")
-        panel.plot(RULES["√(S/N)/5, the default"](one), place, style(1).marker, color=style(1).colour, markersize=5,
-                   label="the rule, δ = √(S/N)/5")  # fmt: skip
-    panel.set(xscale="log", xlabel="δ", xlim=(0.008, 1.2), ylim=(-0.7, len(maps) - 0.3))
-    plain_log(panel.xaxis)
-    panel.set_yticks(range(len(maps)), [one.short for one in maps[::-1]], fontsize=8)
-    handles = {label: handle for handle, label in zip(*panel.get_legend_handles_labels())}
-    drawing.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
-    return drawing
