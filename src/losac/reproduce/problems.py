@@ -41,13 +41,10 @@ PREPROCESSING = {"esr": "row-mean"}
 
 
 @lru_cache(maxsize=2)
-def paper_data(
-    name: str, clients: int, partition: str, seed: int = 0, preprocessing: str | None = None
-) -> FederatedData:
+def paper_data(name: str, clients: int, partition: str) -> FederatedData:
     """Return one of the paper's data sets, divided among clients; the last two are kept in memory."""
-    way = preprocessing or PREPROCESSING.get(name)
-    options: dict[str, Any] = {} if way is None else {"preprocessing": way}
-    return load(name, clients, partition, seed=seed, **options)
+    options: dict[str, Any] = {"preprocessing": PREPROCESSING[name]} if name in PREPROCESSING else {}
+    return load(name, clients, partition, **options)
 
 
 def paper_task(
@@ -56,16 +53,10 @@ def paper_task(
     partition: str = "sorted",
     *,
     start: Start = START,
-    preprocessing: str | None = None,
-    validation: float | None = None,
 ) -> Task:
-    """Return the paper's 2NN on one of its data sets; with ``validation``, a part of the training rows is the test."""
-    data = paper_data(name, clients, partition, 0, preprocessing)
+    """Return the paper's 2NN on one of its data sets."""
     model = two_nn(SHAPES[name].inputs, SHAPES[name].classes, start=start)
-    if validation is None:
-        return classification(model, data)
-    kept, held = data.split(validation, seed=0)
-    return classification(model, kept, test=held)
+    return classification(model, paper_data(name, clients, partition))
 
 
 def algorithm(name: str, **settings: Any) -> Algorithm:

@@ -9,13 +9,14 @@ their number of local steps, often many times T, so that the same rounds are not
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from losac.algorithms import ALGORITHMS
 from losac.reproduce.parts.fair_findings import conclude
-from losac.reproduce.problems import SHAPES, algorithm, paper_data, run
+from losac.reproduce.problems import SHAPES, algorithm, paper_task, run
 from losac.reproduce.study import Job, Options, Study
 
 CLIENTS, SAMPLED, STEPS, BLOCKS, ETA, VALIDATION = 100, 10, 5, 5, 1e-4, 0.2
@@ -61,15 +62,11 @@ def _partial(name: str) -> bool:
 
 def measure(data: str, partition: str, method: str, rounds: int, seeds: list[int], short: bool) -> dict[str, Any]:
     """Tune a method, then run its best settings; a method all of whose trials diverge is said to have failed."""
-    from losac.models import two_nn
     from losac.report.profile import profile
-    from losac.reproduce.problems import START
-    from losac.task import classification
     from losac.tuning import AllDivergedError, suggest
 
-    whole = paper_data(data, CLIENTS, partition)
-    model = two_nn(SHAPES[data].inputs, SHAPES[data].classes, start=START)
-    task = classification(model, whole.split(VALIDATION, seed=0)[0])
+    whole = paper_task(data, CLIENTS, partition)
+    task = dataclasses.replace(whole, data=whole.data.split(VALIDATION, seed=0)[0])
     sampled = SAMPLED if _partial(method) else CLIENTS
     found: dict[str, Any] = {"sampled": sampled}
     if method == "losac_rule":
@@ -77,7 +74,7 @@ def measure(data: str, partition: str, method: str, rounds: int, seeds: list[int
         found |= {"best": {"step_size": float(best.step_size)}, "edges": {}, "trials": [], "axes": ["step_size"]}
     else:
         try:
-            tuning = _tuned(classification(model, whole), method, sampled, rounds, short)
+            tuning = _tuned(whole, method, sampled, rounds, short)
         except AllDivergedError as error:
             return found | {"failed": str(error)}
         best, axes = tuning.algorithm, list(tuning.space)
