@@ -13,7 +13,7 @@ import pytest
 
 import losac
 from losac.algorithms import ALGORITHMS
-from losac.history.sweep import run_jobs
+from losac.history.sweep import run_members
 from losac.tuning import AllDivergedError, Trial, choice, default_space, log_range, tune, uniform
 from losac.tuning.draws import draw_points
 from losac.tuning.grid import grid_search
@@ -73,9 +73,9 @@ def test_scores_come_from_rows_that_are_not_trained_on_and_never_from_the_test_r
 
     def watched(task, jobs, **options):
         seen.append(task)
-        return run_jobs(task, jobs, **options)
+        return run_members(task, jobs, **options)
 
-    monkeypatch.setattr(MODULE, "run_jobs", watched)
+    monkeypatch.setattr(MODULE, "run_members", watched)
     tuning = tune(task, A.fedavg(1e-3, 2, 5), {"step_size": [1e-4, 1e-3]}, rounds=2, widen=False)
     (used,) = seen
     train, aside, test = ({row.tobytes() for row in part} for part in (used.data.x, used.test[0], data.test[0]))

@@ -119,7 +119,7 @@ def sweep(
     if not seeds or not all(axes.values()):
         raise ValueError("a sweep needs at least one seed, and at least one value for each setting of its grid")
     points = [algorithm.replace(**dict(zip(axes, values))) for values in itertools.product(*axes.values())]
-    members = run_jobs(
+    members = run_members(
         task,
         [(point, seed) for point in points for seed in seeds],
         rounds=rounds,
@@ -134,7 +134,7 @@ def sweep(
     return Sweep(tuple(members), axes, seeds)
 
 
-def run_jobs(
+def run_members(
     task: Task,
     jobs: Sequence[Job],
     *,

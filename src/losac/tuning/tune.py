@@ -9,7 +9,7 @@ from typing import Any, Literal
 from losac._settings import nearest
 from losac.algorithms.contract import Algorithm
 from losac.history.simulate import Dtype, check_counts
-from losac.history.sweep import run_jobs
+from losac.history.sweep import run_members
 from losac.task import Task
 from losac.tuning.draws import draw_points
 from losac.tuning.grid import grid_search
@@ -181,7 +181,7 @@ def _evaluator(
         before, each = done, len(seeds)
         jobs = [(method, seed) for method in [algorithm.replace(**point) for point in points] for seed in seeds]
         told = None if progress is None else lambda finished, planned: progress(before + finished, before + planned)
-        runs = run_jobs(task, jobs, progress=told, **options)
+        runs = run_members(task, jobs, progress=told, **options)
         done += len(runs)
         return [make_trial(point, runs[i * each : (i + 1) * each], goal) for i, point in enumerate(points)]
 
