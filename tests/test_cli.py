@@ -6,29 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from commands import losac, refused
 from losac import __version__, history
-from losac.cli import app
 from losac.cli.compare import default_entries
 from losac.cli.experiment import Experiment
 from losac.history import History
 
 SMALL = ["--rounds", "4", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
 DIVERGING = ["--rounds", "12", "--step-size", "1e36"]
-
-
-def losac(*arguments):
-    from typer.testing import CliRunner
-
-    return CliRunner().invoke(app, list(arguments))
-
-
-def refused(*arguments):
-    result = losac(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    return result.stderr
 
 
 @pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["tune"], ["reproduce"], ["data"]])

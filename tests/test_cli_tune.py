@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from losac.cli import app
+from commands import losac, refused
 from losac.cli.config import Config, read_config
 from losac.cli.experiment import Experiment
 from losac.cli.space import parse_space
@@ -16,20 +16,6 @@ from losac.tuning import Range
 SMALL = ["--rounds", "12", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
 SPACE = ["--space", "step_size=1e-4:1e-3:2log", "--no-widen"]
 TUNE = ["tune", "scaffold:server_step=2", *SMALL, *SPACE]
-
-
-def losac(*arguments):
-    from typer.testing import CliRunner
-
-    return CliRunner().invoke(app, list(arguments))
-
-
-def refused(*arguments):
-    result = losac(*arguments)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert len(result.stderr.strip().splitlines()) == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module")
