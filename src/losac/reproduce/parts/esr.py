@@ -107,9 +107,13 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     best, kept = ranked[0], ("row mean", "softmax")
     summary = (
         f"Nearest of {len(cells)} in federated runs of {len(cells[best])} cells: {', '.join(best)} "
-        f"({CANDIDATES[best[0]][0]}; {words(corners[best])}). Nearest with the paper's softmax and no more than a "
-        f"shift and a scale of the rows, and used by the other studies: {', '.join(kept)} ({words(corners.get(kept))})."
+        f"({CANDIDATES[best[0]][0]}; {words(corners[best])})."
     )
+    if kept in corners:
+        summary += (
+            " Nearest with the paper's softmax and no more than a shift and a scale of the rows, and used by the other "
+            f"studies: {', '.join(kept)} ({words(corners[kept])})."
+        )
     return Findings(
         summary, [claim(corners[best], len(CORNERS) * len(METHODS))], [_corner_table(ranked, corners, cells)]
     )

@@ -203,6 +203,7 @@ def _summary(distances: Mapping[str, Mapping[str, tuple[float, float, float]]], 
 
 
 def _claims(cells: Mapping[Any, Any]) -> list[Claim]:
+    read_at = next(iter(cells.values()))[0]["round"]
     sizes = sorted({key[2] for key in cells}), sorted({key[3] for key in cells})
     sets = _sets(cells)
     table = list(itertools.product(sets, *sizes))
@@ -256,7 +257,7 @@ def _claims(cells: Mapping[Any, Any]) -> list[Claim]:
             "not testable" if not ended else
             "holds only at equal step size" if lower < 0.95 <= fair_lower else
             "holds" if fair_lower < 0.95 else "fails",
-            f"Median ratio of the losses at round 500: {_number(lower)} at η = 1e-4, {_number(fair_lower)} with "
+            f"Median ratio of the losses at round {read_at}: {_number(lower)} at η = 1e-4, {_number(fair_lower)} with "
             "equally long steps.",
         ),
         Claim(
