@@ -236,7 +236,7 @@ def test_esr_ranks_by_distance_and_bears_with_a_divergence():
     ]
     ends = [{"candidate": "row", "output": "softmax", "runs": [{"loss": 0.4213, "accuracy": 0.7966}]},
             {"candidate": "log", "output": "softmax", "runs": [{"loss": None, "accuracy": None}]}]  # fmt: skip
-    cells = [Measured("", {"method": "scaffold", "m": 2, "t": 2}, ends, 1.0)]
+    cells = [Measured("", {"method": "scaffold", "m": 2, "t": 2, "candidates": ["row", "log"]}, ends, 1.0)]
     descent, federated = esr_flow.conclude(flows, Options()), esr.conclude(cells, Options())
     assert [line[0] for line in descent.tables[0].rows] == ["standard", "row", "log"]
     assert [line[0] for line in federated.tables[0].rows] == ["the paper", "row", "log"]

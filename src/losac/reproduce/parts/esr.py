@@ -1,6 +1,7 @@
-"""The search for ESR's preprocessing, which the paper does not state: federated runs of some cells of Table 2.
+"""The search for ESR's preprocessing, which the paper does not state: federated runs of the cells of Table 2.
 
-``esr-flow`` tries more candidates by gradient descent on the pooled data.
+Many candidates on four cells; then, on all eighteen, the nearest of these and of ``esr-flow``, which tries still more
+by gradient descent on the pooled data.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +25,6 @@ from losac.reproduce.problems import SHAPES, algorithm
 from losac.reproduce.study import Claim, Findings, Job, Measured, Options, Study, Table
 from losac.task import classification
 
-if TYPE_CHECKING:
-    pass
-
 ETA, CLIENTS, SAMPLED, ROUNDS, ROWS = 1e-4, 100, 10, 500, 9200
 UNIT = ETA * ROWS / CLIENTS * ROUNDS * min(STEPS)
 """The smallest t, of which all others are multiples."""
@@ -36,25 +34,27 @@ CORNERS = tuple((m, max(STEPS)) for m in (min(BLOCKS), max(BLOCKS)))
 _PER_ROW = (name for name in CANDIDATES if ("row" in name or "unit" in name) and name != "row centred max")
 FEDERATED = (*_PER_ROW, "feature", "whole")
 """The candidates for federated runs: the others are far too fast or slow by gradient descent, or like one of these."""
+FINALISTS = ("row centred max", "log row", "row mean")
+"""The candidates for all cells: the two nearest of ``esr-flow``, and the one that the other studies use."""
 
 
 def jobs(options: Options) -> list[Job]:
     """Return one job for each cell of both methods, which tries all candidates; the short form tries one."""
-    corners = ((5, 2),) if options.quick else CORNERS
-    candidates, outputs = (["row"], ["softmax"]) if options.quick else (list(FEDERATED), list(OUTPUTS))
-    rounds, seeds = (20, options.seeds[:1]) if options.quick else (ROUNDS, options.seeds)
-    return [
-        Job(
-            corner,
-            {
-                "method": method, "candidates": candidates, "outputs": outputs, "m": m, "t": t, "rounds": rounds,
-                "seeds": list(seeds),
-            },
-            f"ESR: federated {method}, M={m}, T={t}",
-            10.0 * t,
-        )
-        for method, (m, t) in itertools.product(METHODS, corners)
-    ]  # fmt: skip
+    if options.quick:
+        return [_job(method, ("row",), OUTPUTS[:1], 5, 2, 20, options.seeds[:1]) for method in METHODS]
+    few = [_job(method, FEDERATED, OUTPUTS, m, t, ROUNDS, options.seeds) for method in METHODS for m, t in CORNERS]
+    every = itertools.product(METHODS, BLOCKS, STEPS)
+    return few + [_job(method, FINALISTS, OUTPUTS, m, t, ROUNDS, options.seeds) for method, m, t in every]
+
+
+def _job(
+    method: str, candidates: Sequence[str], outputs: Sequence[str], m: int, t: int, rounds: int, seeds: Sequence[int]
+) -> Job:
+    arguments = {
+        "method": method, "candidates": list(candidates), "outputs": list(outputs), "m": m, "t": t, "rounds": rounds,
+        "seeds": list(seeds),
+    }  # fmt: skip
+    return Job(corner, arguments, f"ESR: federated {method}, M={m}, T={t}, {len(candidates)} candidates", 10.0 * t)
 
 
 @lru_cache(maxsize=2)
@@ -96,27 +96,37 @@ def corner(
 
 
 def conclude(measured: Sequence[Measured], options: Options) -> Findings:
-    """Sort the candidates by their distance from the paper's cells."""
+    """Sort the candidates by their distance from the paper's cells, on the few and on all."""
+    few, every = (_cells(measured, finalists) for finalists in (False, True))
+    tables, summary = [], ""
+    for name, title, cells in (("all-cells", "all cells", every), ("federated", "four cells", few)):
+        if not cells:
+            continue
+        distances = {pair: corner_distance(found) for pair, found in cells.items()}
+        ranked = sorted(distances, key=lambda pair: loss_of(distances[pair]))
+        tables.append(_table(name, f"Federated runs of {title}, the nearest first", ranked, distances, cells))
+        best, kept = ranked[0], ("row mean", "softmax")
+        nearest = distances[best]
+        summary += (
+            f"Nearest of {len(cells)} in federated runs of {len(cells[best])} cells: {', '.join(best)} "
+            f"({CANDIDATES[best[0]][0]}; {words(nearest)}). "
+        )
+        if kept in distances and best != kept:
+            summary += f"What the other studies use, {', '.join(kept)}: {words(distances[kept])}. "
+        if cells is every or not every:
+            judged = claim(nearest, len(cells[best]))
+    return Findings(summary.strip(), [judged], tables)
+
+
+def _cells(measured: Sequence[Measured], finalists: bool) -> dict[tuple[str, str], dict[tuple[str, int, int], Any]]:
+    """Return the runs of every candidate and output by cell, of the jobs on few cells or of those on all."""
     cells: dict[tuple[str, str], dict[tuple[str, int, int], Any]] = {}
     for one in measured:
-        for entry in one.result:
-            key = tuple(one.arguments[name] for name in ("method", "m", "t"))
-            cells.setdefault((entry["candidate"], entry["output"]), {})[key] = entry["runs"]
-    corners = {pair: corner_distance(found) for pair, found in cells.items()}
-    ranked = sorted(corners, key=lambda pair: loss_of(corners[pair]))
-    best, kept = ranked[0], ("row mean", "softmax")
-    summary = (
-        f"Nearest of {len(cells)} in federated runs of {len(cells[best])} cells: {', '.join(best)} "
-        f"({CANDIDATES[best[0]][0]}; {words(corners[best])})."
-    )
-    if kept in corners:
-        summary += (
-            " Nearest with the paper's softmax and no more than a shift and a scale of the rows, and used by the other "
-            f"studies: {', '.join(kept)} ({words(corners[kept])})."
-        )
-    return Findings(
-        summary, [claim(corners[best], len(CORNERS) * len(METHODS))], [_corner_table(ranked, corners, cells)]
-    )
+        if (one.arguments["candidates"] == list(FINALISTS)) == finalists:
+            for entry in one.result:
+                key = tuple(one.arguments[name] for name in ("method", "m", "t"))
+                cells.setdefault((entry["candidate"], entry["output"]), {})[key] = entry["runs"]
+    return cells
 
 
 def loss_of(distance: Distance | None) -> float:
@@ -144,18 +154,22 @@ def claim(best: Distance | None, cells: int) -> Claim:
     )
 
 
-def _corner_table(
-    ranked: Sequence[tuple[str, str]], corners: Mapping[Any, Distance | None], cells: Mapping[Any, Any]
+def _table(
+    name: str,
+    title: str,
+    ranked: Sequence[tuple[str, str]],
+    distances: Mapping[Any, Distance | None],
+    cells: Mapping[Any, Any],
 ) -> Table:
     keys = list(cells[ranked[0]])
     columns = ["preprocessing", "output", "loss, %", "accuracy, points", *(f"{a} M={m} T={t}" for a, m, t in keys)]
     rows: list[list[Any]] = [["the paper", None, None, None, *(TABLE_2["esr", *key].loss for key in keys)]]
     for pair in ranked:
-        found = corners[pair]
+        found = distances[pair]
         numbers = [None, None] if found is None else [100 * found.loss, 100 * found.accuracy]
         rows.append([*pair, *numbers, *(_mean_loss(cells[pair][key]) for key in keys)])
     note = "Mean loss over the seeds at the last round; blank where a run diverged. He-normal start."
-    return Table("federated", "Candidates in federated runs, the nearest first", columns, rows, note)
+    return Table(name, title, columns, rows, note)
 
 
 def _mean_loss(runs: Sequence[Mapping[str, Any]]) -> float | None:

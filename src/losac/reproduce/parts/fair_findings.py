@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from losac.reproduce.looks import look_of, plain_log
+from losac.reproduce.names import NAMES
 from losac.reproduce.study import Claim, Figure, Findings, Measured, Options, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-NAMES = {
-    "losac": "LoSAC", "losac_exact": "LoSAC (exact)", "losac_rule": "LoSAC (by rule)", "scaffold": "SCAFFOLD",
-    "fedavg": "FedAvg", "fedsaga": "FedSaga", "dsgd": "DSGD", "mime_svrg": "MimeSVRG", "mime": "Mime",
-    "mime_lite": "MimeLite", "fedcm": "FedCM", "fedadmm": "FedADMM", "fedprox": "FedProx", "mfl": "MFL",
-    "fedadam": "FedAdam", "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "fedavgm": "FedAvgM", "fedpaq": "FedPAQ",
-    "vrl_sgd": "VRL-SGD", "feddyn": "FedDyn", "scaffnew": "Scaffnew", "tamuna": "TAMUNA",
-    "fedavg_momentum": "FedAvg-M", "scaffold_momentum": "SCAFFOLD-M", "fedvarp": "FedVARP", "mifa": "MIFA",
-    "fedlin": "FedLin", "local_svrg": "S-Local-SVRG", "feddualavg": "FedDualAvg", "fedmid": "FedMiD",
-    "fedexp": "FedExP", "ghbm": "GHBM",
-}  # fmt: skip
 OURS = ("losac", "losac_exact", "losac_rule")
 PAPERS = ("scaffold", "fedavg", "fedsaga", "mime_svrg", "fedcm", "fedadmm")
 

@@ -13,21 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from losac.history import History, sweep
+from losac.reproduce.names import NAMES
 from losac.reproduce.problems import SHAPES, algorithm, paper_task, reached
 from losac.reproduce.study import Job, Measured, Options, Table
 
 BLOCKS, TARGET, POINTS, QUICK_CLIENTS = 5, 0.85, 21, 100
 LONG = "scaffold_long"
-MEMBERS = {
-    "losac": "LoSAC",
-    "scaffold": "SCAFFOLD",
-    "mime_svrg": "MimeSVRG",
-    "fedcm": "FedCM",
-    "fedavg": "FedAvg",
-    "fedsaga": "FedSaga",
-    LONG: "SCAFFOLD (server step M)",
-}
-PAPER = tuple(name for name in MEMBERS if name != LONG)
+PAPER = ("losac", "scaffold", "mime_svrg", "fedcm", "fedavg", "fedsaga")
+MEMBERS = {name: NAMES[name] for name in PAPER} | {LONG: "SCAFFOLD (server step M)"}
 NOTE = (
     "Mean ± standard deviation over the seeds, at the last round. FedCM has the library's α = 0.1, as the paper states "
     "none; SCAFFOLD with server step M takes steps as long as LoSAC's at equal η."

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from losac.reproduce.names import NAMES
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 TITLES = {"quadratic": "least squares", "a9a": "a9a", "w8a": "w8a"}
-NAMES = {
-    "losac": "LoSAC",
-    "losac-exact": "LoSAC, exact, δ = 1",
-    "losac-damped": "LoSAC, exact, δ = 0.1",
-    "scaffold": "SCAFFOLD",
-    "fedavg": "FedAvg",
-    "mime_svrg": "MimeSVRG",
-    "local_svrg": "S-Local-SVRG",
-}
+TITLED = NAMES | {"losac-exact": "LoSAC, exact, δ = 1", "losac-damped": "LoSAC, exact, δ = 0.1"}
+COLOURED = ("losac", "losac-exact", "losac-damped", "scaffold", "fedavg", "mime_svrg", "local_svrg")
 """The methods with a colour of their own; the others are grey."""
 KINDS = {"small": "at the smallest common η", "large": "at the largest common η", "best": "each at its best η"}
 """Which step size the rounds for different T, or S, are compared at."""
@@ -40,15 +35,15 @@ def draw_rates(rates: Mapping[tuple[str, str], Mapping[str, Any]]) -> Drawing:
             if name != problem or not result["curve"]:
                 continue
             values = np.array(result["curve"]["distance"], float)
-            if member not in NAMES:
+            if member not in COLOURED:
                 panel.plot(result["curve"]["round"], values, color="0.8", linewidth=0.8, zorder=1)
                 continue
             look = line_of(member.replace("-", "_"))
-            panel.plot(result["curve"]["round"], values, label=NAMES[member], zorder=2, **look)
+            panel.plot(result["curve"]["round"], values, label=TITLED[member], zorder=2, **look)
         panel.set(title=TITLES[problem], xlabel="round", yscale="log", ylim=(1e-16, 10))
     panels[0].set_ylabel("‖x − x*‖ / ‖x⁰ − x*‖")
     handles = {label: handle for p in panels for handle, label in zip(*p.get_legend_handles_labels())}
-    if any(member not in NAMES for _, member in rates):
+    if any(member not in COLOURED for _, member in rates):
         handles["other methods"] = Line2D([], [], color="0.8", linewidth=0.8)
     drawing.legend(handles.values(), handles.keys(), loc="outside right center")
     return drawing

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from losac.reproduce.parts.theorem1_figures import KINDS, NAMES, TITLES, draw_rates, draw_sizes
+from losac.reproduce.parts.theorem1_figures import KINDS, TITLED, TITLES, draw_rates, draw_sizes
 from losac.reproduce.study import Claim, Figure, Findings, Table, Verdict
 
 Rates = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -117,11 +117,11 @@ def slope(found: Mapping[int, float]) -> float | None:
 
 def findings(rates: Rates, sizes: Sizes, bases: Mapping[str, tuple[int, int]], left_out: Sequence[str]) -> Findings:
     """Put tables, figures and verdicts together."""
-    fits = {}
+    fits, ordered = {}, sorted(sizes.items(), key=lambda item: item[0])
     for problem in dict.fromkeys(key[0] for key in sizes):
         t, s = bases[problem]
-        fits[problem, "T"] = exponents([(k[1], v) for k, v in sizes.items() if k[0] == problem and k[2] == s])
-        fits[problem, "S"] = exponents([(k[2], v) for k, v in sizes.items() if k[0] == problem and k[1] == t])
+        fits[problem, "T"] = exponents([(k[1], v) for k, v in ordered if k[0] == problem and k[2] == s])
+        fits[problem, "S"] = exponents([(k[2], v) for k, v in ordered if k[0] == problem and k[1] == t])
     tables = [_rate_table(rates, problem, left_out) for problem in dict.fromkeys(key[0] for key in rates)]
     tables.append(_size_table(fits))
     figures = [
@@ -151,7 +151,7 @@ def _summary(rates: Rates) -> str:
     parts = []
     for problem in dict.fromkeys(key[0] for key in rates):
         mine = {member: arrived(result) for (name, member), result in rates.items() if name == problem}
-        there = [f"{NAMES.get(m, m)} {v['reached']:.0f}" for m, v in mine.items() if v["reached"] is not None]
+        there = [f"{TITLED[m]} {v['reached']:.0f}" for m, v in mine.items() if v["reached"] is not None]
         rest = [v["level"] for v in mine.values() if v["reached"] is None and v["level"] is not None]
         nearest = f"; the other {len(rest)} end at {min(rest):.1g} or farther" if rest else ""
         parts.append(f"{TITLES[problem]}: {', '.join(there) or 'nobody'}{nearest}")
@@ -175,7 +175,7 @@ def _speed(rates: Rates) -> Claim:
     mine = {key: arrived(result) for key, result in rates.items() if key[1].startswith("losac")}
     there = [value["reached"] is not None for value in mine.values()]
     shown = [
-        f"{TITLES[problem]} {value['rate']:.3f} ({NAMES[member]})"
+        f"{TITLES[problem]} {value['rate']:.3f} ({TITLED[member]})"
         for (problem, member), value in mine.items()
         if value["rate"] is not None
     ]
@@ -214,13 +214,20 @@ def _signed(value: float | None) -> str:
     return "not fitted" if value is None else f"{value:+.2f}"
 
 
+def _best(result: Mapping[str, Any]) -> str:
+    """Return the best step; with a star where it is the smallest or the largest that was tried."""
+    shares = [row["share"] for row in result["rows"]]
+    best = result["best"]
+    return "–" if best is None else f"{best:g}" + ("*" if best in (min(shares), max(shares)) else "")
+
+
 def _rate_table(rates: Rates, problem: str, left_out: Sequence[str]) -> Table:
     rows = []
     for (name, member), result in rates.items():
         if name == problem:
             value = arrived(result)
             ends = None if value["reached"] is not None else value["level"]
-            rows.append([NAMES.get(member, member), result["best"], value["reached"], value["rate"], ends])
+            rows.append([TITLED[member], _best(result), value["reached"], value["rate"], ends])
     rows.sort(key=lambda row: (row[2] is None, row[2] or 0, row[4] is None, row[4] or 0))
     shown = [
         [
@@ -233,9 +240,10 @@ def _rate_table(rates: Rates, problem: str, left_out: Sequence[str]) -> Table:
         for name, share, r, q, e in rows
     ]
     note = (
-        "Step in units of 1/L, for LoSAC as printed S/(NML), L the largest curvature of a client. Other settings as in "
-        f"the profiles. S-Local-SVRG asks all N clients for a full gradient in every other round. Left out, since they "
-        f"need all clients in every round: {', '.join(left_out)}."
+        "Step in units of 1/L, for LoSAC as printed S/(NML), L the largest curvature of a client; with a star the "
+        "smallest or largest that was tried. Other settings as in the profiles. S-Local-SVRG asks all N clients for a "
+        "full gradient in every other round. Left out, since they need all clients in every round: "
+        f"{', '.join(TITLED[name] for name in left_out)}."
     )
     columns = ["method", "best step", "rounds to 1e-10", "factor per round", "else ends at"]
     return Table(f"rates-{problem}", f"Linear rates, {TITLES[problem]}", columns, shown, note)
