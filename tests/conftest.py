@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
+os.environ.setdefault("LOSAC_PROGRAMS", "off")
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import losac
 
 ROOT = Path(losac.__file__).parent
 LAYERS = [
-    {"_settings", "_compat", "_devices", "trees"},
+    {"_settings", "_compat", "_devices", "_folders", "trees"},
     {"data"},
     {"prox", "losses", "models", "task"},
     {"algorithms"},

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from losac import data
+from losac._folders import cache_dir
 from losac.data import DataError, load, tables
-from losac.data.files import cache_dir, content_digest, read_npz, write_npz
+from losac.data.files import content_digest, read_npz, write_npz
 from losac.data.sources import SOURCES
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from losac._folders import cache_dir
 from losac.data import DataError, load
-from losac.data.files import cache_dir, content_digest, read_npz
+from losac.data.files import content_digest, read_npz
 from losac.data.sources import SOURCES
 from test_data_formats import esr_text, har_zip, idx, libsvm
 

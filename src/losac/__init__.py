@@ -53,9 +53,9 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES and name not in _NAMES:
         raise AttributeError(f"module 'losac' has no attribute {name!r}")
     if name not in ("data", "FederatedData"):
-        from losac._devices import one_device_per_core
+        from losac._devices import prepare_jax
 
-        one_device_per_core()
+        prepare_jax()
     return import_module(f"losac.{name}") if name in _MODULES else getattr(import_module(_NAMES[name]), name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.experimental
 
-__all__ = ["enable_x64", "shard_map"]
+__all__ = ["enable_x64", "evaluate", "shard_map"]
 
 
 def enable_x64(on: bool) -> AbstractContextManager[Any]:
@@ -16,6 +16,14 @@ def enable_x64(on: bool) -> AbstractContextManager[Any]:
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(on)
     return getattr(jax.experimental, "enable_x64")(on)  # noqa: B009
+
+
+def evaluate(eqn: Any, values: list[Any]) -> list[Any]:
+    """Return the outcome of one equation of a traced function."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, settings = bound if isinstance(bound, tuple) else ((), bound)
+    outcome = eqn.primitive.bind(*functions, *values, **settings)
+    return list(outcome) if eqn.primitive.multiple_results else [outcome]
 
 
 def shard_map(function: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Any:

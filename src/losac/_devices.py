@@ -1,15 +1,28 @@
-"""One host device per core, set up before JAX starts and only where the user has not set it up otherwise."""
+"""Sets JAX up when losac is first used: a host device per core, and a folder of compiled programs.
+
+Only what the user has not set up otherwise, and only before JAX starts.
+"""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+CACHE_BYTES = 2**30
+"""How much of compiled programs is kept."""
 
 
-def one_device_per_core() -> None:
-    """Ask JAX for as many CPU devices as there are cores; do nothing if it runs already or was told otherwise.
+def prepare_jax() -> None:
+    """Ask JAX for as many CPU devices as there are cores, and let it keep compiled programs for the next run.
 
-    ``LOSAC_CPU_DEVICES`` sets another number (1: leave JAX as it is).
+    ``LOSAC_CPU_DEVICES`` sets another number of devices (1: leave JAX as it is); programs are kept in the folder of
+    ``LOSAC_CACHE``, and not at all with ``LOSAC_PROGRAMS=off``. What JAX was told already stays.
     """
+    _one_device_per_core()
+    _keep_programs()
+
+
+def _one_device_per_core() -> None:
     import jax
 
     chosen = os.environ.get("LOSAC_CPU_DEVICES")
@@ -24,3 +37,29 @@ def one_device_per_core() -> None:
             jax.config.update("jax_num_cpu_devices", devices)
         except RuntimeError:
             return  # JAX runs already, with the devices that the user's program gave it
+
+
+def _keep_programs() -> None:
+    import jax
+
+    from losac._folders import cache_dir
+
+    if os.environ.get("LOSAC_PROGRAMS") == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+        return
+    folder = cache_dir() / "programs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # without a folder to write to, every run compiles anew
+    _forget_oldest(folder)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Delete the programs that were not used for the longest time, beyond what the folder may hold."""
+    files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime, reverse=True)
+    held = 0
+    for file in files:
+        held += file.stat().st_size
+        if held > CACHE_BYTES:
+            file.unlink(missing_ok=True)

@@ -71,7 +71,8 @@ def show(
 
 def _whereabouts(name: str) -> tuple[str, str]:
     """Return where a data set is to be had, and what its authors ask."""
-    from losac.data.files import cache_dir, given_dir
+    from losac._folders import cache_dir
+    from losac.data.files import given_dir
     from losac.data.sources import SOURCES
 
     if name == "digits":

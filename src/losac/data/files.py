@@ -7,7 +7,6 @@ compression level, or built from the original public files, is recognised as the
 import hashlib
 import os
 import struct
-import sys
 import tempfile
 import zipfile
 import zlib
@@ -93,19 +92,6 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-
-
-def cache_dir() -> Path:
-    """Return the folder of downloaded data: `LOSAC_CACHE`, or the platform's user cache."""
-    if chosen := os.environ.get("LOSAC_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
-    elif sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "losac"
 
 
 def given_dir(data_dir: str | os.PathLike[str] | None) -> tuple[Path, str] | None:

@@ -5,11 +5,11 @@ import shutil
 import warnings
 from pathlib import Path
 
+from losac._folders import cache_dir
 from losac.data.download import DownloadError, download_file
 from losac.data.files import (
     Arrays,
     DataError,
-    cache_dir,
     content_digest,
     given_dir,
     read_npz,

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
 from losac.simulation.engine import Engine, is_key, precision
 from losac.simulation.layout import Layout
 from losac.simulation.sampling import make_sampler
-from losac.simulation.setup import Plan
+from losac.simulation.setup import Gradients, Plan
 from losac.task import Task
 from losac.trees import map_trees
 
 Dtype = Literal["float32", "float64"]
+Matmul = Literal["float32", "tensorfloat32", "bfloat16"]
+TableDtype = Literal["float64", "float32", "bfloat16", "float16"]
 
 
 def simulate(
@@ -34,6 +36,9 @@ def simulate(
     local_steps: Sequence[int] | None = None,
     loss_every: int | None = None,
     layout: Layout | None = None,
+    gradients: Gradients = "auto",
+    table_dtype: TableDtype | None = None,
+    matmul: Matmul | None = None,
     state: Any = None,
     keep_state: bool = False,
     progress: Callable[[History], None] | None = None,
@@ -53,6 +58,13 @@ def simulate(
       local_steps: one number of local steps per client, instead of the algorithm's own.
       loss_every: evaluate the training loss only at rounds divisible by this; NaN at the others.
       layout: how the clients are laid out on the hardware; chosen by it if not given.
+      gradients: ``"formed"`` forms every gradient; ``"factored"`` keeps those of dense layers as products of their
+        inputs and errors, in LoSAC's table and in the local models, where the method only adds and scales them;
+        ``"auto"`` does so where it is smaller. The same algorithm to rounding.
+      table_dtype: in which precision LoSAC's table is kept; gradients are rounded to it before they are used, so
+        that φ stays the sum of the table.
+      matmul: the precision of matrix products of single-precision numbers: ``"float32"``, or faster on a GPU and less
+        exact ``"tensorfloat32"`` or ``"bfloat16"``; by default the hardware's own choice.
       state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit.
       keep_state: keep the final state in the history (LoSAC's is M·d numbers per client).
       progress: called with the history so far about once a second.
@@ -71,11 +83,12 @@ def simulate(
     >>> bool(history.final("accuracy") > 0.5)
     True
     """
-    one_device_per_core()
+    prepare_jax()
     sampled = task.data.num_clients if clients_per_round is None else clients_per_round
-    plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every)
+    plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every, gradients, table_dtype)
     check_counts(rounds, eval_every)
-    with precision(plan.dtype):
+    check_matmul(matmul)
+    with precision(plan.dtype, matmul):
         engine = Engine(task, algorithm, plan, seed, state)
         recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
         sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
@@ -91,16 +104,33 @@ def simulate(
 
 
 def make_plan(
-    task: Task, sampled: int, dtype: Any, layout: Layout | None, local_steps: Any, loss_every: int | None
+    task: Task,
+    sampled: int,
+    dtype: Any,
+    layout: Layout | None,
+    local_steps: Any,
+    loss_every: int | None,
+    gradients: Gradients = "auto",
+    table_dtype: TableDtype | None = None,
 ) -> Plan:
     """Check what does not depend on the algorithm."""
+    if gradients not in get_args(Gradients):
+        raise ValueError(f"gradients={gradients!r} must be 'auto', 'formed' or 'factored'")
+    if table_dtype not in (None, *get_args(TableDtype)):
+        raise ValueError(f"table_dtype={table_dtype!r} must be one of {', '.join(get_args(TableDtype))}")
     if str(dtype) not in ("float32", "float64"):
         raise ValueError(f"dtype={dtype!r} must be 'float32' or 'float64'")
     steps = None if local_steps is None else np.asarray(local_steps)
     n = task.data.num_clients
     if steps is not None and (steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1):
         raise ValueError(f"local_steps must hold one whole number of at least 1 for each of the {n} clients")
-    return Plan(sampled, np.dtype(str(dtype)), layout, steps, loss_every or 1)
+    return Plan(sampled, np.dtype(str(dtype)), layout, steps, loss_every or 1, gradients, table_dtype)
+
+
+def check_matmul(matmul: str | None) -> None:
+    """Refuse a precision that there is not."""
+    if matmul not in (None, *get_args(Matmul)):
+        raise ValueError(f"matmul={matmul!r} must be one of {', '.join(get_args(Matmul))}")
 
 
 def check_counts(rounds: int, eval_every: int) -> None:

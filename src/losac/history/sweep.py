@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.history import History, falls
 from losac.history.recorder import Recorder, header
-from losac.history.simulate import Dtype, check_counts, evaluation_rounds, make_plan
+from losac.history.simulate import Dtype, Matmul, TableDtype, check_counts, check_matmul, evaluation_rounds, make_plan
 from losac.simulation.engine import precision
 from losac.simulation.members import Members, fitting
 from losac.simulation.sampling import make_sampler
-from losac.simulation.setup import Plan
+from losac.simulation.setup import Gradients, Plan
 from losac.task import Task
 
 Job = tuple[Algorithm, int]
@@ -89,6 +89,9 @@ def sweep(
     sampling: Any = "uniform",
     loss_every: int | None = None,
     at_once: int | None = None,
+    gradients: Gradients = "auto",
+    table_dtype: TableDtype | None = None,
+    matmul: Matmul | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sweep:
     """Run an algorithm with every combination of a grid of settings and seeds.
@@ -100,7 +103,8 @@ def sweep(
       task, algorithm: as for :func:`losac.simulate`; the grid's settings replace the algorithm's own.
       grid: setting → values to try.
       seeds: every combination is run with each.
-      rounds, clients_per_round, eval_every, dtype, sampling, loss_every: as for :func:`losac.simulate`.
+      rounds, clients_per_round, eval_every, dtype, sampling, loss_every, gradients, table_dtype, matmul: as for
+        :func:`losac.simulate`.
       at_once: how many members run at once; by default as many as memory holds.
       progress: called with (members done, members in all).
 
@@ -129,6 +133,9 @@ def sweep(
         sampling=sampling,
         loss_every=loss_every,
         at_once=at_once,
+        gradients=gradients,
+        table_dtype=table_dtype,
+        matmul=matmul,
         progress=progress,
     )
     return Sweep(tuple(members), axes, seeds)
@@ -145,6 +152,9 @@ def run_members(
     sampling: Any = "uniform",
     loss_every: int | None = None,
     at_once: int | None = None,
+    gradients: Gradients = "auto",
+    table_dtype: TableDtype | None = None,
+    matmul: Matmul | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[History]:
     """Run any list of (algorithm, seed), those that share a program together; return a history for each, in order.
@@ -152,16 +162,18 @@ def run_members(
     Args:
       task: the problem.
       jobs: algorithms that may differ in their settings but not in their class, each with a seed.
-      rounds, clients_per_round, eval_every, dtype, sampling, loss_every, at_once, progress: as for :func:`sweep`.
+      rounds, clients_per_round, eval_every, dtype, sampling, loss_every, at_once, gradients, table_dtype, matmul,
+        progress: as for :func:`sweep`.
     """
-    one_device_per_core()
+    prepare_jax()
     check_counts(rounds, eval_every)
     sampled = task.data.num_clients if clients_per_round is None else clients_per_round
-    plan = make_plan(task, sampled, dtype, None, None, loss_every)
+    plan = make_plan(task, sampled, dtype, None, None, loss_every, gradients, table_dtype)
     sampler = make_sampler(sampling, task.data.num_clients, sampled, jobs[0][0].partial)
     stops = evaluation_rounds(0, rounds, eval_every)
     found: dict[int, History] = {}
-    with precision(plan.dtype):
+    check_matmul(matmul)
+    with precision(plan.dtype, matmul):
         for group in _alike(jobs):
             most = at_once or fitting(task, jobs[group[0]][0], plan)
             for start in range(0, len(group), most):

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.simulate import Dtype, make_plan
 from losac.simulation.client import Message, Visit, work
@@ -53,11 +53,11 @@ def watch(
     >>> len(seen), seen[1][0].upload[0]["w"].shape
     (2, (64, 10))
     """
-    one_device_per_core()
+    prepare_jax()
     n = task.data.num_clients
     if not 0 <= client < n:
         raise ValueError(f"client={client} does not exist; the clients are 0 to {n - 1}")
-    plan = make_plan(task, n, dtype, None, None, rounds)
+    plan = make_plan(task, n, dtype, None, None, rounds, gradients="formed")
     with precision(plan.dtype):
         engine = Engine(task, algorithm, plan, seed)
         sampler = make_sampler("all", n, n, algorithm.partial)

@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from losac import models, prox
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm, Clients, Draw
 from losac.data import FederatedData, quadratic
@@ -169,7 +169,7 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
       algorithm: with its settings, on which all of this may depend.
       task: whose model gives the sizes, every client taking part; MNIST's 2NN on blank data by default.
     """
-    one_device_per_core()
+    prepare_jax()
     task = blank_task() if task is None else task
     plan = default_plan(task.data.num_clients)
     with precision(plan.dtype):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm, Draw, Local, Phase
 from losac.simulation import program
 from losac.simulation.client import Message, Tally, Visit, train
@@ -219,9 +219,9 @@ def trace(
       graded: the local steps at which ∇f is computed besides, for one client of each of these rounds.
       below: look also when the loss has first fallen so far, at a multiple of five rounds; marked ``reached``.
     """
-    one_device_per_core()
+    prepare_jax()
     n = task.data.num_clients
-    width = default_layout(sampled, algorithm.table, parameter_count(task)).width
+    width = default_layout(sampled, algorithm.table, False, parameter_count(task)).width
     plan = Plan(sampled, np.dtype(dtype), Layout(width, 1), None, 1)
     stops = sorted({*at, *(range(EVERY, max(at), EVERY) if below is not None else ())})
     longest, first, found, waiting = int(np.diff([0, *stops]).max(initial=1)), 0, [], below is not None

@@ -10,19 +10,24 @@ import jax.numpy as jnp
 
 from losac.algorithms.contract import Algorithm, Local, Phase
 from losac.prox import Regularizer
-from losac.simulation import drawing
+from losac.simulation import drawing, layers, matrices
 from losac.simulation.drawing import Rows, Stage
+from losac.simulation.factoring import Factoring
 from losac.simulation.objective import Batch, Cut, Objective
 from losac.simulation.store import View
-from losac.trees import Array, Tree, sub
+from losac.trees import Array, Tree, map_trees, sub
 
 
 class PhaseShape(NamedTuple):
-    """Static facts about a phase's local work; ``steps`` is None where clients differ in it or it is random."""
+    """Static facts about a phase's local work; ``steps`` is None where clients differ in it or it is random.
+
+    ``factoring`` says how gradients are kept as products; None: they are formed.
+    """
 
     cut: Cut
     steps: int | None
     passes: int
+    factoring: Factoring | None = None
 
 
 class ClientShape(NamedTuple):
@@ -35,6 +40,11 @@ class ClientShape(NamedTuple):
     most_rows: int
     full: Cut
     phases: tuple[PhaseShape, ...]
+    table_dtype: str | None = None
+
+    def plain(self) -> ClientShape:
+        """Return the shape of a client that forms all of its gradients."""
+        return self._replace(phases=tuple(form._replace(factoring=None) for form in self.phases))
 
 
 class Resident(NamedTuple):
@@ -117,41 +127,64 @@ def train(
     if steps is None:
         steps = resident.steps[visit.place, visit.client] if form.steps is None else form.steps
     stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
-    gradient = _gradient(shape, resident, visit)
+    loss = _loss(shape, resident, visit)
+    factoring = form.factoring
+    given = message.content if factoring is None else matrices.shared(message.content, factoring.lazy_shapes)
 
     def full(params: Tree) -> Tree:
         tally.full += 1
         whole = drawing.whole(shape.full, resident.rows, visit.client)
-        return gradient(params, whole, shape.full, (1, 1), visit.key, message.model_state)[0]
+        value = loss(whole, shape.full, (1, 1), visit.key, message.model_state)
+        return jax.grad(value, has_aux=True)(matrices.formed(params, all_of_them=True))[0]
 
     here = Local(
         shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, steps, full, visit.slot, visit.common
     )
-    local, state = phase.begin(here, message.content, row.state)
+    local, state = phase.begin(here, given, row.state)
 
-    def step(t: Any, carry: Any) -> Any:
+    def step(t: Any, carry: Any, drawn: Any = None) -> Any:
         local, model_state, view = carry
-        j = stage.block(t)
+        j = stage.block(t) if drawn is None else drawn
         batch = stage.batch(j)
         key = jax.random.fold_in(jax.random.fold_in(visit.key, t), 1)
-        seen: list[Tree] = []
+        value = loss(batch, form.cut, stage.factor(batch), key, model_state)
+        traced = None if factoring is None else layers.trace(value, factoring.params(), factoring.layers)
+        seen: list[tuple[Tree, Tree]] = []
 
         def grad(params: Tree) -> Tree:
-            g, after = gradient(params, batch, form.cut, stage.factor(batch), key, model_state)
-            seen.append(after)
+            if factoring is None or traced is None:
+                g, after = jax.grad(value, has_aux=True)(params)
+            else:
+                g, after = layers.gradient(traced, params, factoring.layers)
+            if view is not None and shape.table_dtype is not None:
+                g = matrices.rounded(g, shape.table_dtype, () if traced is None else traced.inputs.values())
+            seen.append((g, after))
             return g
 
         if view is None:
-            local = phase.step(here, message.content, state, local, grad)
-        else:
-            local, y = phase.step(here, message.content, state, local, grad, view.entry(t, j))
+            local = phase.step(here, given, state, local, grad)
+        elif factoring is None or traced is None:
+            old = map_trees(lambda a: a.astype(resident.weight.dtype), view.entry(t, j))
+            local, y = phase.step(here, given, state, local, grad, old)
             view = view.replace(t, j, y)
+        else:
+            old = factoring.unpack(view.entry(t, j), traced)
+            local, y = phase.step(here, given, state, local, grad, old)
+            view = view.replace(t, j, factoring.pack(y, seen[-1][0]))
         tally.per_step = len(seen)
-        return local, seen[0] if seen else model_state, view
+        return matrices.formed(local, all_of_them=False), seen[0][1] if seen else model_state, view
 
     carry = (local, message.model_state, view)
-    local, model_state, view = carry if form.steps == 0 else jax.lax.fori_loop(0, steps, step, carry)
-    upload, state = phase.end(here, message.content, state, local)
+    if factoring is not None and factoring.lazy_shapes and form.steps is not None:
+        drawn = jax.vmap(stage.block)(jnp.arange(form.steps))
+        for t in range(form.steps):
+            carry = step(t, carry, drawn[t])
+    elif form.steps != 0:
+        carry = jax.lax.fori_loop(0, steps, step, carry)
+    local, model_state, view = carry
+    upload, state = phase.end(here, given, state, local)
+    if factoring is not None:
+        upload, state = matrices.sent(upload, given), matrices.formed(state, all_of_them=True)
     sent = Message(upload, sub(model_state, message.model_state))
     return here, stage, sent, row._replace(state=state), view
 
@@ -182,22 +215,24 @@ def _transform(
     return sent, row._replace(state=state, transforms=kept), view
 
 
-def _gradient(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[..., tuple[Tree, Tree]]:
-    """Return the gradient of factor · N·p_i · (the sum, or sum / n_i, of the losses of a batch)."""
+Value = Callable[[Tree], tuple[Array, Tree]]
+"""Parameters → the value to differentiate, and the model's next state."""
+
+
+def _loss(shape: ClientShape, resident: Resident, visit: Visit) -> Callable[..., Value]:
+    """Return, as a function of a batch, factor · N·p_i · (the sum, or sum / n_i, of the losses of the batch)."""
     weight: Any = 1.0 if averages_by_weight(visit.phase) else resident.weight[visit.client]
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
 
-    def gradient(
-        params: Tree, batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree
-    ) -> tuple[Tree, Tree]:
-        def value(p: Tree) -> tuple[Array, Tree]:
-            total, after = shape.objective.total(p, batch, cut, key, model_state)
+    def of(batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree) -> Value:
+        def value(params: Tree) -> tuple[Array, Tree]:
+            total, after = shape.objective.total(params, batch, cut, key, model_state)
             return total * jnp.asarray(weight * factor[0] / factor[1], total.dtype), after
 
-        return jax.grad(value, has_aux=True)(params)
+        return value
 
-    return gradient
+    return of
 
 
 def averages_by_weight(phase: Phase) -> bool:

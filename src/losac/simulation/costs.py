@@ -39,14 +39,22 @@ def exchange(shape: Shape, problem: Problem, place: int, state: State, tally: Ta
     phase = algorithm.phases()[place]
     client, key = jnp.zeros((), jnp.int32), jax.random.key(0)
     message = Message(phase.broadcast(state.server), state.model_state)
-    row, table = map_trees(lambda a: a[0], state.store)
-    view = View(table, None) if phase.table else None
+    row = map_trees(lambda a: a[0], state.store.rows)
+    view = View(dense_table(algorithm, algorithm.model(state.server)), None) if phase.table else None
     steps = algorithm.draw_steps(jnp.zeros((), jnp.float32))
     visit = Visit(algorithm, phase, place, client, client, key, key, steps)
-    _, _, upload, row, _ = train(shape.client, problem.resident, problem.regularizer, visit, message, row, view, tally)
+    _, _, upload, row, _ = train(
+        shape.client.plain(), problem.resident, problem.regularizer, visit, message, row, view, tally
+    )
     if phase is algorithm and algorithm.transforms() and row.transforms:
         return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
     return message, upload
+
+
+def dense_table(algorithm: Algorithm, params: Tree, *lead: int) -> Tree:
+    """Return the table of one client, or of several, before the first round, with all gradients formed."""
+    shape = (*lead, algorithm.draw.blocks)
+    return map_trees(lambda a: jnp.broadcast_to(a, (*shape, *jnp.shape(a))), algorithm.init_entry(params))
 
 
 def lot(phase_key: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -105,9 +106,11 @@ class Engine:
         )
 
 
-def precision(dtype: Any) -> Any:
-    """Return the context in which arrays of this dtype can be made."""
-    return enable_x64(np.dtype(dtype).itemsize == 8)
+@contextmanager
+def precision(dtype: Any, matmul: str | None = None) -> Iterator[None]:
+    """Return the context in which arrays of this dtype can be made, and matrix products are of this precision."""
+    with enable_x64(np.dtype(dtype).itemsize == 8), jax.default_matmul_precision(matmul) if matmul else nullcontext():
+        yield
 
 
 def default_plan(sampled: int, dtype: Any = np.float32, layout: Layout | None = None) -> setup.Plan:

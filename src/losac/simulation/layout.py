@@ -6,7 +6,7 @@ client at a time (a client's weights then stay in its cache); on a GPU all clien
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from losac._compat import shard_map
+from losac.simulation.matrices import add_scaled, blank, weighted_total
 from losac.simulation.store import (
     Plan,
     Store,
@@ -40,6 +41,8 @@ Work = Callable[[Any, Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 """(what all share, who, its row, its view of the table) → (what it contributes to the sum, row, view).
 
 Whatever arrays it reads must be in what all share: every device has a copy of that."""
+Sums = Callable[[Any], Sequence[Array]]
+"""What all share → the arrays that contributions may be given as sums over."""
 OwnWork = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 
 
@@ -54,18 +57,28 @@ SMALL = 2**14
 """Models with at most so many parameters are bound by overhead on a CPU, and are vectorised there too."""
 
 
-def default_layout(sampled: int, table: bool, parameters: int) -> Layout:
+def default_layout(sampled: int, large_table: bool, lazy: bool, parameters: int) -> Layout:
     """Return the layout for this machine.
 
-    A table is updated in place on one device: gathering it over several would move more than it saves.
+    A large table is updated in place on one device: gathering it over several would move more than it saves. Clients
+    whose models stay apart share the server's, and are vectorised on a CPU too.
     """
     if jax.default_backend() != "cpu" or parameters <= SMALL:
         return Layout(sampled, 1)
-    return Layout(1, 1 if table else min(jax.local_device_count(), sampled))
+    devices = 1 if large_table else min(jax.local_device_count(), sampled)
+    return Layout(-(-sampled // devices) if lazy else 1, devices)
 
 
 def over_clients(
-    layout: Layout, work: Work, shared: Any, ids: Array, active: Array, weight: Array, store: Store, plan: Plan
+    layout: Layout,
+    work: Work,
+    sums: Sums,
+    shared: Any,
+    ids: Array,
+    active: Array,
+    weight: Array,
+    store: Store,
+    plan: Plan,
 ) -> tuple[Tree, Store]:
     """Let every client work; return the weighted sum of the contributions and the store renewed.
 
@@ -77,25 +90,34 @@ def over_clients(
     rows = read_rows(store.rows, ids)
     who = Who(ids, jnp.arange(ids.shape[0], dtype=ids.dtype))
     if layout.devices == 1 and width == 1:
-        total, rows, table = _one_at_a_time(partial(work, shared), who, active, weight, rows, store.table, plan)
+        total, rows, table = _one_at_a_time(
+            partial(work, shared), sums(shared), who, active, weight, rows, store.table, plan
+        )
     else:
         views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
         if layout.devices == 1:
-            total, rows, views = _in_groups(width, partial(work, shared), who, weight, rows, views)
+            total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, rows, views)
         else:
-            total, rows, views = _over_devices(layout, width, work, shared, who, weight, rows, views)
+            total, rows, views = _over_devices(layout, width, work, sums, shared, who, weight, rows, views)
         table = write_views(store.table, plan, ids, active, views)
     return total, Store(write_rows(store.rows, ids, active, rows), table)
 
 
 def _one_at_a_time(
-    work: OwnWork, who: Who, active: Array, weight: Array, rows: Tree, table: Tree, plan: Plan
+    work: OwnWork,
+    arrays: Sequence[Array],
+    who: Who,
+    active: Array,
+    weight: Array,
+    rows: Tree,
+    table: Tree,
+    plan: Plan,
 ) -> tuple[Tree, Tree, Tree]:
     def visit(carry: tuple[Tree, Tree], each: Any) -> tuple[tuple[Tree, Tree], Tree]:
         total, table = carry
         who, on, w, row = each
         sent, row, view = work(who, row, read_view(table, plan, who.client))
-        return (_add_scaled(total, w, sent), write_view(table, plan, who.client, on, view)), row
+        return (add_scaled(total, w, sent, arrays), write_view(table, plan, who.client, on, view)), row
 
     first = map_trees(lambda a: a[0], who)
     blank = _blank(work, first, map_trees(lambda a: a[0], rows), read_view(table, plan, first.client))
@@ -104,18 +126,18 @@ def _one_at_a_time(
 
 
 def _in_groups(
-    width: int, work: OwnWork, who: Who, weight: Array, rows: Tree, views: View | None
+    width: int, work: OwnWork, arrays: Sequence[Array], who: Who, weight: Array, rows: Tree, views: View | None
 ) -> tuple[Tree, Tree, View | None]:
     """Vectorise over ``width`` clients at a time; the leading axis is a multiple of it."""
     if weight.shape[0] == width > 1:
-        return _group(work, who, weight, rows, views)
+        return _group(work, arrays, who, weight, rows, views)
 
     def visit(total: Tree, each: Any) -> tuple[Tree, tuple[Tree, View | None]]:
         if width == 1:
             who, w, row, view = each
             sent, row, view = work(who, row, view)
-            return _add_scaled(total, w, sent), (row, view)
-        sent, row, view = _group(work, *each)
+            return add_scaled(total, w, sent, arrays), (row, view)
+        sent, row, view = _group(work, arrays, *each)
         return add(total, sent), (row, view)
 
     blank = _blank(work, *map_trees(lambda a: a[0], (who, rows, views)))
@@ -129,10 +151,18 @@ def _in_groups(
 
 
 def _over_devices(
-    layout: Layout, width: int, work: Work, shared: Any, who: Who, weight: Array, rows: Tree, views: View | None
+    layout: Layout,
+    width: int,
+    work: Work,
+    sums: Sums,
+    shared: Any,
+    who: Who,
+    weight: Array,
+    rows: Tree,
+    views: View | None,
 ) -> tuple[Tree, Tree, View | None]:
     def on_device(shared: Any, *mine: Any) -> tuple[Tree, Tree, View | None]:
-        total, rows, views = _in_groups(width, partial(work, shared), *mine)
+        total, rows, views = _in_groups(width, partial(work, shared), sums(shared), *mine)
         return jax.lax.psum(total, "clients"), rows, views
 
     each, same = PartitionSpec("clients"), PartitionSpec()
@@ -181,19 +211,16 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
-def _group(work: OwnWork, who: Who, weight: Array, rows: Tree, views: View | None) -> tuple[Tree, Tree, View | None]:
+def _group(
+    work: OwnWork, arrays: Sequence[Array], who: Who, weight: Array, rows: Tree, views: View | None
+) -> tuple[Tree, Tree, View | None]:
     sent, rows, views = jax.vmap(work)(who, rows, views)
-    return map_trees(lambda u: jnp.tensordot(weight.astype(u.dtype), u, 1), sent), rows, views
-
-
-def _add_scaled(total: Tree, weight: Array, sent: Tree) -> Tree:
-    return map_trees(lambda a, u: a + weight.astype(u.dtype) * u, total, sent)
+    return weighted_total(weight, sent, arrays), rows, views
 
 
 def _blank(work: OwnWork, who: Who, row: Tree, view: View | None) -> Tree:
-    """Return zeros of the structure of a contribution."""
-    sent = jax.eval_shape(lambda *given: work(*given)[0], who, row, view)
-    return map_trees(lambda s: jnp.zeros(s.shape, s.dtype), sent)
+    """Return zeros of the structure of a sum of contributions."""
+    return blank(jax.eval_shape(lambda *given: work(*given)[0], who, row, view))
 
 
 def _padded(multiple: int, ids: Array, active: Array, weight: Array) -> tuple[Array, Array, Array]:

@@ -142,6 +142,10 @@ def perhaps(turn: Turn, take_place: Callable[[State], State], state: State) -> S
     return jax.lax.cond(lot(turn.key) < turn.phase.chance, take_place, lambda state: state, state)
 
 
+def _broadcast_arrays(shared: Shared) -> list[Array]:
+    return jax.tree.leaves(shared.message.content)
+
+
 def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
     """Send out, let the clients work, and update the server."""
     algorithm, phase, place, ids, active, key, steps = turn
@@ -165,7 +169,7 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
         weight = weight * problem.resident.weight[ids]
     store = state.store if phase.table else state.store._replace(table=())
     plan = plan_blocks(phase.draw, key) if phase.table else None
-    total, store = over_clients(shape.layout, one, shared, ids, active, weight, store, plan)
+    total, store = over_clients(shape.layout, one, _broadcast_arrays, shared, ids, active, weight, store, plan)
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     return state._replace(

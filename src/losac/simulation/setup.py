@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -10,12 +10,15 @@ import numpy as np
 from losac.algorithms.contract import Algorithm, Federation
 from losac.simulation import drawing
 from losac.simulation.client import ClientShape, PhaseShape, Resident
+from losac.simulation.forms import entry_size, formed_table, with_factoring
 from losac.simulation.layout import Layout, default_layout, place
 from losac.simulation.objective import Cut, Objective
 from losac.simulation.start import initial_state
 from losac.simulation.state import Problem, Shape, State
 from losac.task import Task
 from losac.trees import Tree, map_trees
+
+Gradients = Literal["auto", "formed", "factored"]
 
 
 class Plan(NamedTuple):
@@ -26,6 +29,8 @@ class Plan(NamedTuple):
     layout: Layout | None
     local_steps: np.ndarray | None
     loss_every: int
+    gradients: Gradients = "formed"
+    table_dtype: str | None = None
 
 
 def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
@@ -69,8 +74,14 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
         int(sizes.max()),
         Cut(int(sizes.max()), tuple(int(s) for s in np.unique(sizes))),
         tuple(phases),
+        plan.table_dtype if algorithm.table else None,
     )
-    layout = plan.layout or default_layout(plan.sampled, algorithm.table, parameter_count(task))
+    if plan.gradients != "formed":
+        client = with_factoring(task, algorithm, client, plan)
+    size = parameter_count(task)
+    large_table = algorithm.table and entry_size(client, size) > size / 2
+    lazy = any(form.factoring is not None and form.factoring.lazy_shapes for form in client.phases)
+    layout = plan.layout or default_layout(plan.sampled, large_table, lazy, size)
     if layout.devices > jax.local_device_count():
         raise ValueError(f"{layout} asks for more devices than there are, {jax.local_device_count()}")
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
@@ -143,7 +154,8 @@ def parameter_count(task: Task) -> int:
 def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: State) -> None:
     """Refuse a given start that contradicts the method's invariant."""
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
-    algorithm.at(0).check_state(here, state.server, state.store.rows.state, state.store.table)
+    table = formed_table(shape, problem, state.store.table) if algorithm.table else ()
+    algorithm.at(0).check_state(here, state.server, state.store.rows.state, table)
 
 
 _initial = jax.jit(initial_state, static_argnums=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from losac.algorithms.contract import Algorithm
 from losac.simulation.client import Row, Tally
 from losac.simulation.costs import exchange
 from losac.simulation.state import Problem, Shape, State
@@ -26,7 +27,7 @@ def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tre
         key=key,
         server=algorithm.init(params),
         model_state=model_state,
-        store=Store(row, algorithm.init_entry(params) if algorithm.table else ()),
+        store=Store(row, first_entry(shape, algorithm, params) if algorithm.table else ()),
         broken=-jnp.ones((), jnp.int32),
     )
     if algorithm.transforms():
@@ -35,12 +36,21 @@ def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tre
     return state._replace(store=Store(spread(row, n), table))
 
 
+def first_entry(shape: Shape, algorithm: Algorithm, params: Tree) -> Tree:
+    """Return an entry of the table at the start, in the form and dtype in which it is kept."""
+    place = next(k for k, phase in enumerate(algorithm.phases()) if phase.table)
+    factoring, entry = shape.client.phases[place].factoring, algorithm.init_entry(params)
+    if factoring is not None:
+        return factoring.blank(entry, shape.client.table_dtype)
+    kind = shape.client.table_dtype
+    return entry if kind is None else map_trees(lambda a: a.astype(kind), entry)
+
+
 def _transform_states(shape: Shape, problem: Problem, state: State) -> Tree:
     """Return a client's first state of every upload transform, from the structure of an upload."""
     algorithm = problem.algorithm.at(0)
     place = next(i for i, phase in enumerate(algorithm.phases()) if phase is algorithm)
-    lead = state._replace(store=map_trees(lambda a: a[None], state.store))
-    lead = lead._replace(store=lead.store._replace(table=map_trees(lambda a: a[None], lead.store.table)))
+    lead = state._replace(store=state.store._replace(rows=map_trees(lambda a: a[None], state.store.rows)))
     shapes = jax.eval_shape(lambda s: exchange(shape, problem, place, s, Tally())[1].content, lead)
     upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     states = []

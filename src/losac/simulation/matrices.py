@@ -1,0 +1,224 @@
+"""Matrices that are kept apart: known ones with coefficients, plus products aᵀb of a few rows each.
+
+The gradient of a dense layer on a block of r rows is aᵀb, a [r, inputs] being what goes into the layer and
+b [r, outputs] what comes back. Algorithms only add, subtract and scale gradients and models, so that a local model is
+some known matrices, which all clients share, plus such products; it need not be formed to be multiplied with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from losac.trees import Array, Tree, map_trees
+
+
+class NotLinearError(TypeError):
+    """Something else was done with a matrix than adding, subtracting and scaling."""
+
+
+class Outer(NamedTuple):
+    """The product aᵀb, with a [rows, inputs] and b [rows, outputs]."""
+
+    a: Array
+    b: Array
+
+
+class Matrix:
+    """Σ coefficient · known + Σ aᵀb, with the operators that algorithms use.
+
+    Args:
+      shape: of the whole; its first axes together are the inputs, the others the outputs.
+      known: pairs of a coefficient and an array of that shape.
+      outers: the products.
+      lazy: whether it may stay apart after a local step.
+    """
+
+    __array_ufunc__ = None  # a NumPy array on the left leaves the operation to this class
+
+    def __init__(
+        self, shape: tuple[int, ...], known: tuple[tuple[Any, Array], ...], outers: tuple[Outer, ...], lazy: bool
+    ) -> None:
+        self.shape, self.known, self.outers, self.lazy = shape, known, outers, lazy
+
+    def __add__(self, other: Any) -> Matrix:
+        if isinstance(other, int | float) and other == 0:
+            return self
+        if not isinstance(other, Matrix):
+            if jnp.shape(other) != self.shape:
+                raise NotLinearError(f"a matrix of shape {self.shape} plus something of shape {jnp.shape(other)}")
+            other = Matrix(self.shape, ((1.0, other),), (), self.lazy)
+        known = list(self.known)
+        for coefficient, array in other.known:
+            place = next((k for k, (_, mine) in enumerate(known) if mine is array), None)
+            if place is None:
+                known.append((coefficient, array))
+            else:
+                known[place] = (known[place][0] + coefficient, array)
+        outers = list(self.outers)
+        for a, b in other.outers:
+            place = next((k for k, mine in enumerate(outers) if mine.a is a), None)
+            if place is None:
+                outers.append(Outer(a, b))
+            else:
+                outers[place] = Outer(a, outers[place].b + b)
+        left = tuple(pair for pair in known if not (isinstance(pair[0], float) and pair[0] == 0))
+        return Matrix(self.shape, left, tuple(outers), self.lazy and other.lazy)
+
+    def __mul__(self, factor: Any) -> Matrix:
+        if jnp.ndim(factor) != 0:
+            raise NotLinearError(f"a matrix of shape {self.shape} times something of shape {jnp.shape(factor)}")
+        known = tuple((coefficient * factor, array) for coefficient, array in self.known)
+        return Matrix(self.shape, known, tuple(Outer(a, b * factor) for a, b in self.outers), self.lazy)
+
+    def __neg__(self) -> Matrix:
+        return self * -1.0
+
+    def __sub__(self, other: Any) -> Matrix:
+        return self + (-other)
+
+    def __rsub__(self, other: Any) -> Matrix:
+        return -self + other
+
+    def __truediv__(self, factor: Any) -> Matrix:
+        return self * (1.0 / factor)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def rows(self) -> Outer:
+        """Return all products as one, with their rows one below the other."""
+        return Outer(*(jnp.concatenate(parts) for parts in zip(*self.outers)))
+
+    def base(self) -> Array | None:
+        """Return the sum of the known matrices; None where there is none."""
+        total = None
+        for coefficient, array in self.known:
+            term = array if isinstance(coefficient, float) and coefficient == 1 else coefficient * array
+            total = term if total is None else total + term
+        return total
+
+    def dense(self) -> Array:
+        """Return the whole as one array."""
+        total = self.base()
+        if not self.outers:
+            return total
+        a, b = self.rows()
+        product = (a.T @ b).reshape(self.shape)
+        return product if total is None else total + product
+
+
+def formed(tree: Tree, *, all_of_them: bool) -> Tree:
+    """Return a tree with its matrices formed, those that may stay apart only if asked for."""
+
+    def form(leaf: Any) -> Any:
+        return leaf.dense() if isinstance(leaf, Matrix) and (all_of_them or not leaf.lazy) else leaf
+
+    return map_trees(form, tree)
+
+
+@jax.tree_util.register_pytree_node_class
+class Sum:
+    """A matrix as it leaves a client: coefficients of the message's arrays at some places, and one product."""
+
+    def __init__(self, shape: tuple[int, ...], places: tuple[int, ...], weights: Array, outer: Outer) -> None:
+        self.shape, self.places, self.weights, self.outer = shape, places, weights, outer
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the arrays, and the rest."""
+        return (self.weights, self.outer), (self.shape, self.places)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Sum:
+        """Put both together again."""
+        return cls(*static, *arrays)
+
+
+def shared(tree: Tree, shapes: frozenset[tuple[int, ...]]) -> Tree:
+    """Return a message whose arrays of these shapes are matrices that may stay apart."""
+    return map_trees(lambda a: Matrix(a.shape, ((1.0, a),), (), True) if jnp.shape(a) in shapes else a, tree)
+
+
+def sent(tree: Tree, message: Tree) -> Tree:
+    """Return an upload with its matrices as sums, over the arrays of the message it answers."""
+    arrays = [leaf.known[0][1] if isinstance(leaf, Matrix) else leaf for leaf in jax.tree.leaves(message)]
+
+    def take(leaf: Any) -> Any:
+        if not isinstance(leaf, Matrix):
+            return leaf
+        places = tuple(next((k for k, a in enumerate(arrays) if a is array), -1) for _, array in leaf.known)
+        if -1 in places or not leaf.outers:
+            raise NotLinearError("an upload contains an array that is neither a gradient nor in the message")
+        outer = leaf.rows()
+        weights = jnp.stack([jnp.asarray(c, outer.b.dtype) for c, _ in leaf.known]) if places else jnp.zeros(0)
+        return Sum(leaf.shape, places, weights, outer)
+
+    return map_trees(take, tree)
+
+
+def weighted_total(weight: Array, uploads: Tree, arrays: Sequence[Array]) -> Tree:
+    """Return Σ weight · upload over a leading axis; ``arrays`` are those of the message."""
+
+    def total(leaf: Any) -> Array:
+        if not isinstance(leaf, Sum):
+            return jnp.tensordot(weight.astype(leaf.dtype), leaf, 1)
+        a, b = leaf.outer
+        b = b * weight.astype(b.dtype)[:, None, None]
+        found = a.reshape(-1, a.shape[-1]).T @ b.reshape(-1, b.shape[-1])
+        weights = weight.astype(b.dtype) @ leaf.weights
+        return _with_known(found.reshape(leaf.shape), weights, leaf.places, arrays)
+
+    return map_trees(total, uploads, is_leaf=lambda leaf: isinstance(leaf, Sum))
+
+
+def add_scaled(total: Tree, weight: Array, upload: Tree, arrays: Sequence[Array]) -> Tree:
+    """Return total + weight · upload."""
+
+    def add(leaf: Any, old: Array) -> Array:
+        if not isinstance(leaf, Sum):
+            return old + weight.astype(leaf.dtype) * leaf
+        a, b = leaf.outer
+        scale = weight.astype(b.dtype)
+        found = old + (a.T @ (b * scale)).reshape(leaf.shape)
+        return _with_known(found, scale * leaf.weights, leaf.places, arrays)
+
+    return map_trees(add, upload, total, is_leaf=lambda leaf: isinstance(leaf, Sum))
+
+
+def blank(upload: Tree) -> Tree:
+    """Return zeros of the shapes that a sum of uploads has."""
+
+    def zero(leaf: Any) -> Array:
+        dtype = leaf.outer.b.dtype if isinstance(leaf, Sum) else leaf.dtype
+        return jnp.zeros(leaf.shape, dtype)
+
+    return map_trees(zero, upload, is_leaf=lambda leaf: isinstance(leaf, Sum))
+
+
+def _with_known(total: Array, weights: Array, places: tuple[int, ...], arrays: Sequence[Array]) -> Array:
+    for k, place in enumerate(places):
+        total = total + weights[k] * arrays[place]
+    return total
+
+
+def flat(array: Array, columns: int) -> Array:
+    """Return an array as rows of so many columns."""
+    return array.reshape(math.prod(array.shape) // columns, columns)
+
+
+def rounded(tree: Tree, dtype: str, exact: Collection[Array] = ()) -> Tree:
+    """Return gradients, or their factors, rounded to what a table of this dtype holds; not those listed as exact."""
+
+    def one(a: Array) -> Array:
+        return a if any(a is other for other in exact) else a.astype(dtype).astype(a.dtype)
+
+    def each(leaf: Any) -> Any:
+        if not isinstance(leaf, Matrix):
+            return one(leaf)
+        return Matrix(leaf.shape, leaf.known, tuple(Outer(one(a), one(b)) for a, b in leaf.outers), leaf.lazy)
+
+    return map_trees(each, tree)
