@@ -85,7 +85,13 @@ def algorithms(
         if name is not None:
             _tell(name)
         console.print(_table(found, model))
-        console.print(_LEGEND, style="dim", highlight=False)
+        console.print(_LEGEND + _table_legend(found), style="dim", highlight=False)
+
+
+def _table_legend(found: dict[str, Profile]) -> str:
+    """Return a line on tables that are kept as products, where a method has one."""
+    sizes = ", ".join(f"{name} {row.table_factors:.2g}" for name, row in found.items() if row.table_state)
+    return f"\na table kept as products, with blocks of 12 rows (chosen by size), in models: {sizes}" if sizes else ""
 
 
 def _blank_task(model: str) -> Task:

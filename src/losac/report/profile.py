@@ -32,12 +32,13 @@ from losac.simulation import Layout, drawing, program, setup
 from losac.simulation.costs import Costs
 from losac.simulation.costs import costs as measured_costs
 from losac.simulation.engine import Engine, default_plan, precision
+from losac.simulation.forms import entry_size
 from losac.simulation.start import initial_state
 from losac.task import Task, classification, regression
 from losac.trees import nbytes
 
 Model = Literal["2nn", "softmax"]
-CLIENTS, ROWS, STEPS, BLOCKS = 4, 8, 5, 4
+CLIENTS, ROWS, STEPS, BLOCKS, BLOCK_ROWS = 4, 8, 5, 4, 12
 DRIFT_ROUNDS, DRIFT_TOLERANCE = 4000, 1e-6
 
 
@@ -99,7 +100,8 @@ class Profile:
       model_bytes: of the model.
       phases: the exchanges of a round.
       client_state: what a client keeps between rounds besides its table.
-      table_state: the entries that it keeps for its blocks, all together.
+      table_state: the entries that it keeps for its blocks, all together, with all gradients formed.
+      table_factors: the same with the gradients of dense layers as products, for blocks of twelve rows.
       blocks: M, the number of these blocks.
       server_state: what the server keeps, the model included.
       server_rows: what the server keeps besides for each client.
@@ -115,6 +117,7 @@ class Profile:
     phases: tuple[Exchange, ...]
     client_state: float
     table_state: float
+    table_factors: float
     blocks: int
     server_state: float
     server_rows: float
@@ -189,6 +192,7 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
         phases=tuple(phases),
         client_state=nbytes((rows.state, rows.transforms)) / n / model,
         table_state=nbytes(state.store.table) / n / model,
+        table_factors=_factored_table(algorithm, task) if algorithm.table else 0.0,
         blocks=algorithm.draw.blocks,
         server_state=nbytes(state.server) / model,
         server_rows=nbytes(rows.server) / n / model,
@@ -196,6 +200,16 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
         regulariser=takes_regulariser(algorithm),
         single_uploads=algorithm.server_rows,
     )
+
+
+def _factored_table(algorithm: Algorithm, task: Task) -> float:
+    """Return how many models a client's table takes with gradients as products, for blocks of so many rows."""
+    blocks, (x, y) = algorithm.draw.blocks, task.data.client(0)
+    rows = [(np.repeat(x[:1], BLOCK_ROWS * blocks, 0), np.repeat(y[:1], BLOCK_ROWS * blocks, 0))]
+    wide = dataclasses.replace(task, data=FederatedData.from_clients(rows), weights="uniform")
+    shape = setup.shapes(wide, algorithm, default_plan(1)._replace(gradients="factored"))
+    size = setup.parameter_count(task)
+    return blocks * entry_size(shape.client, size) / size
 
 
 def _exchange(algorithm: Algorithm, place: int, cost: Costs, model: int, task: Task) -> Exchange:
