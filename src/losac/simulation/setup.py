@@ -10,7 +10,8 @@ import numpy as np
 from losac.algorithms.contract import Algorithm, Federation
 from losac.simulation import drawing
 from losac.simulation.client import ClientShape, PhaseShape, Resident
-from losac.simulation.layout import Layout, default_layout, place
+from losac.simulation.layout import Layout, default_layout
+from losac.simulation.mesh import check_devices, place
 from losac.simulation.objective import Cut, Objective
 from losac.simulation.start import initial_state
 from losac.simulation.state import Problem, Shape, State
@@ -71,8 +72,7 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
         tuple(phases),
     )
     layout = plan.layout or default_layout(plan.sampled, algorithm.table, parameter_count(task))
-    if layout.devices > jax.local_device_count():
-        raise ValueError(f"{layout} asks for more devices than there are, {jax.local_device_count()}")
+    check_devices(layout)
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
 
 
