@@ -90,7 +90,7 @@ class Engine:
                 self.shape, self.problem, self.state, place(schedule, self.shape.layout), np.int32(len(part))
             )
             metrics = {k: np.asarray(v)[: len(part)] for k, v in record.items()}
-            seconds = agreed(time.perf_counter() - began)
+            seconds = agreed(time.perf_counter() - began, self.shape.layout)
             yield Measured(np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken))
             done += len(part)
             if not live:  # the first call compiles, so that its time says too little: grow step by step

@@ -118,9 +118,9 @@ def host_state(state: State, clients: int) -> State:
     return _by_part(state, fetch, lambda a: fetch(a)[:clients])
 
 
-def agreed(seconds: float) -> float:
-    """Return the first process's measurement, so that all decide alike."""
-    if jax.process_count() == 1:
+def agreed(seconds: float, layout: Layout) -> float:
+    """Return the first process's measurement, so that all processes of a run decide alike."""
+    if layout.devices == 1 or jax.process_count() == 1:
         return seconds
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
