@@ -1,9 +1,9 @@
 """Runs on given layouts, as a program of its own, since JAX's devices are fixed once it has started.
 
-    python mesh_runs.py found.npz 1x1:scaffold,losac 2x4:losac -- [coordinator processes process]
+    python mesh_runs.py found.npz 1x1:scaffold,losac 2x4s:losac -- [coordinator processes process]
 
 Every run is of five rounds, and five more from the state of these; all arrays of its last state are written, and how
-many clients' state each device of this process holds.
+many clients' state each device of this process holds. A layout that ends in s shares the clients' state out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> None:
     task = quadratic(clients=CLIENTS).task
     found = {}
     for name, cases in (each.split(":") for each in runs):
-        layout = Layout(*map(int, name.split("x")))
+        layout = Layout(*map(int, name.rstrip("s").split("x")), shared=name.endswith("s"))
         found[f"{name} held"] = held(task, layout)
         for case in cases.split(","):
             found |= {f"{name} {case}{leaf}": a for leaf, a in run(task, case, layout).items()}

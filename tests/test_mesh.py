@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import losac
-from losac.simulation import Layout, layout
+from losac.simulation import Layout, layout, setup
 from losac.simulation import engine as engines
 from losac.simulation.mesh import places, share
 from mesh_runs import CASES, CLIENTS, SAMPLED
@@ -63,18 +63,19 @@ def assert_alike(found, shown: str) -> None:
 
 
 def test_two_and_four_devices_agree_with_one_to_rounding(tmp_path):
-    runs = (f"1x1:{','.join(CASES)}", "1x2:scaffold,losac,fedlin", f"2x4:{','.join(CASES)}", "--")
+    runs = (f"1x1:{','.join(CASES)}", f"2x4s:{','.join(CASES)}", "1x2s:scaffold,fedlin", "2x4:losac", "--")
     finish(start(tmp_path / "found.npz", *runs, devices=4))
     found = np.load(tmp_path / "found.npz")
-    assert_alike(found, "1x2")
-    assert_alike(found, "2x4")
-    assert [found[f"{name} held"].tolist() for name in ("1x1", "1x2", "2x4")] == [[11], [6] * 2, [4] * 4]
+    held = {"2x4s": [4] * 4, "1x2s": [6] * 2, "2x4": [CLIENTS] * 4}
+    for name, clients in held.items():
+        assert_alike(found, name)
+        assert found[f"{name} held"].tolist() == clients
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_two_processes_agree_with_one_to_rounding_and_with_each_other_exactly(tmp_path, devices):
     paths = [tmp_path / "0.npz", tmp_path / "1.npz"]
-    shown, coordinator = f"1x{2 * devices}", f"localhost:{free_port()}"
+    shown, coordinator = f"1x{2 * devices}s", f"localhost:{free_port()}"
     cases = "scaffold,fedlin" if devices == 1 else "losac"
     runs = (f"1x1:{cases}", f"{shown}:{cases}", "--")
     finish(*(start(paths[p], *runs, coordinator, 2, p, devices=devices) for p in (0, 1)))
@@ -91,7 +92,7 @@ def engine(algorithm, sampled: int, where: Layout, clients: int = CLIENTS, dim: 
 
 
 def test_the_store_stays_shared_out_and_everything_else_on_every_device():
-    made = engine(A.losac(1e-4, 2, 4), SAMPLED, Layout(1, 2))
+    made = engine(A.losac(1e-4, 2, 4), SAMPLED, Layout(1, 2, shared=True))
     list(made.run(losac.simulation.Uniform(CLIENTS, SAMPLED), [3], False, lambda: None))
     for leaf in jax.tree.leaves(made.state.store):
         assert [shard.data.shape[0] for shard in leaf.addressable_shards] == [6, 6]
@@ -105,7 +106,7 @@ def test_the_store_stays_shared_out_and_everything_else_on_every_device():
 )
 def test_no_device_ever_holds_the_state_of_all_clients(algorithm, sampled):
     """The compiled program has arrays of a device's share [19, …, 23], and none of all clients' [37 or 38, …, 23]."""
-    made = engine(algorithm, sampled, Layout(1, 2), 37, 23)
+    made = engine(algorithm, sampled, Layout(1, 2, shared=True), 37, 23)
     schedule = engines.place(engines.blank_schedule(1, 2, sampled), made.shape.layout)
     program = engines._run.lower(made.shape, made.problem, made.state, schedule, np.int32(1)).compile().as_text()
     leading = {int(n) for n in re.findall(r"f32\[(\d+),(?:\d+,)*23\]", program)}
@@ -118,18 +119,25 @@ def test_a_state_goes_on_on_another_layout():
     options = {"rounds": 5, "clients_per_round": SAMPLED, "eval_every": 5, "dtype": "float64"}
     algorithm = A.scaffold(1e-3, 3, 2)
     whole = losac.simulate(task, algorithm, layout=Layout(1, 1), **options | {"rounds": 10})
-    for first, second in ((Layout(1, 1), Layout(1, 2)), (Layout(1, 2), Layout(1, 1))):
+    one, two = Layout(1, 1), Layout(1, 2, shared=True)
+    for first, second in ((one, two), (two, one)):
         half = losac.simulate(task, algorithm, layout=first, keep_state=True, **options)
         assert {leaf.shape[0] for leaf in jax.tree.leaves(half.state.store)} == {CLIENTS}
         rest = losac.simulate(task, algorithm, layout=second, state=half.state, **options)
         np.testing.assert_allclose(rest.params, whole.params, rtol=ROUNDING)
 
 
+def test_a_small_store_is_copied_and_a_large_one_shared_out(monkeypatch):
+    assert engine(A.scaffold(1e-3), SAMPLED, Layout(1, 2)).shape.layout.shared is False
+    monkeypatch.setattr(setup, "COPIED", CLIENTS * 4 * 4 - 1)  # SCAFFOLD keeps one float32 for each parameter
+    assert engine(A.scaffold(1e-3), SAMPLED, Layout(1, 2)).shape.layout.shared is True
+
+
 @pytest.mark.parametrize("width", [1, 3, 7, 100])
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 def test_shares_hold_all_clients_with_little_to_spare(width, devices):
     for clients in (1, 2, 7, 50, 101, 1000):
-        where = Layout(width, devices)
+        where = Layout(width, devices, shared=True)
         mine = share(where, clients)
         assert mine.width <= width
         assert clients <= places(where, clients) < clients + devices * (mine.groups + 1)

@@ -50,6 +50,7 @@ class Engine:
         self.task, self.algorithm, self.plan, self.seed = task, algorithm, plan, seed
         self.shape: Shape = setup.shapes(task, algorithm, plan)
         self.problem: Problem = setup.problem(task, algorithm, self.shape, plan)
+        self.shape = setup.share_out(task, self.shape, self.problem, plan.dtype)
         self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
         if state is not None:
             self.state = self._adopt(state)

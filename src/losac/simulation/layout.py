@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from losac._compat import shard_map
-from losac.simulation.mesh import AXIS, EACH, SAME, mesh, share, to_owners, to_workers
+from losac.simulation.mesh import AXIS, EACH, SAME, mesh, share, store_spec, to_owners, to_workers
 from losac.simulation.mesh import Layout as Layout
 from losac.simulation.store import (
     Plan,
@@ -147,11 +147,12 @@ def _over_devices(
     store: Store,
     plan: Plan,
 ) -> tuple[Tree, Store]:
-    """Share the clients out; each device owns the state of some, and works for an equal share of those of the round.
+    """Give each device an equal share of the clients of a round.
 
-    Where all clients work, each does so on the device that owns its state; else that travels there and back.
+    Where the clients' state is shared out as well, all clients work on the devices that own theirs; if only some work,
+    it travels to where they do. What a client keeps travels back to its owner, or to the copies.
     """
-    own, at_home = share(layout, clients), ids.shape[0] == clients
+    own, at_home = share(layout, clients), layout.owners > 1 and ids.shape[0] == clients
     slot = jnp.arange(ids.shape[0], dtype=ids.dtype)
     if at_home:
         width = own.width
@@ -162,21 +163,26 @@ def _over_devices(
     who = Who(jnp.minimum(ids, clients - 1), slot)
 
     def on_device(shared: Any, store: Store, ids: Array, active: Array, who: Who, weight: Array) -> tuple[Tree, Store]:
-        here = jax.lax.axis_index(AXIS).astype(ids.dtype)
+        here = jax.lax.axis_index(AXIS).astype(ids.dtype) if layout.owners > 1 else jnp.zeros((), ids.dtype)
         at = jnp.clip(ids - here * own.clients, 0, own.clients - 1)
         on = active & (ids // own.clients == here)
         drawn: Plan = None if plan is None else lambda i: plan(i + here * own.clients)
-        kept = (read_rows(store.rows, at), jax.vmap(lambda i: read_view(store.table, drawn, i))(at))
-        if not at_home:
-            kept = to_workers(kept, who.client // own.clients)
+
+        def read(at: Array) -> tuple[Tree, View | None]:
+            return read_rows(store.rows, at), jax.vmap(lambda i: read_view(store.table, drawn, i))(at)
+
+        if layout.owners == 1:
+            kept = read(who.client)
+        else:
+            kept = read(at) if at_home else to_workers(read(at), who.client // own.clients)
         total, rows, views = _in_groups(width, partial(work, shared), who, weight, *kept)
         if not at_home:
             rows, views = to_owners((rows, views))
         store = Store(write_rows(store.rows, at, on, rows), write_views(store.table, drawn, at, on, views))
         return jax.lax.psum(total, AXIS), store
 
-    some = EACH if at_home else SAME
-    return shard_map(on_device, mesh(layout), (SAME, EACH, some, some, EACH, EACH), (SAME, EACH))(
+    some, kept = EACH if at_home else SAME, store_spec(layout)
+    return shard_map(on_device, mesh(layout), (SAME, kept, some, some, EACH, EACH), (SAME, kept))(
         shared, store, ids, active, who, weight
     )
 

@@ -1,8 +1,8 @@
 """The devices of a layout, in one process or in several: what lies where, and how it travels between them.
 
-The clients' state is shared out: device k of D owns the k-th D-th of the clients. Everything else, the data among it,
-is on every device. The number of clients is rounded up so that all devices own equally many; what fills up is a copy
-of a client, and its work is dropped.
+The clients' state, where it is large, is shared out: device k of D owns the k-th D-th of the clients. Everything else,
+the data among it, is on every device. The number of clients is then rounded up so that all devices own equally many;
+what fills up is a copy of a client, and its work is dropped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,24 @@ EACH, SAME = PartitionSpec(AXIS), PartitionSpec()
 
 
 class Layout(NamedTuple):
-    """``width`` clients are vectorised at a time, on each of ``devices`` devices (of all processes together)."""
+    """``width`` clients are vectorised at a time, on each of ``devices`` devices (of all processes together).
+
+    ``shared`` says whether each device keeps a part of the clients' state only, which then travels to where a client
+    works; else each keeps a copy. By default it is shared where it is larger than :data:`COPIED`.
+    """
 
     width: int = 1
     devices: int = 1
+    shared: bool | None = None
+
+    @property
+    def owners(self) -> int:
+        """How many parts the clients' state is in."""
+        return self.devices if self.shared else 1
+
+
+COPIED = 2**30
+"""The clients' state is copied to every device while it has at most so many bytes: that saves its travels."""
 
 
 class Share(NamedTuple):
@@ -44,17 +58,17 @@ class Share(NamedTuple):
 
 
 def share(layout: Layout, clients: int) -> Share:
-    """Return every device's share of the clients, in groups of nearly the layout's width."""
-    if layout.devices == 1:
+    """Return the share of the clients that each owner has, in groups of nearly the layout's width."""
+    if layout.owners == 1:
         return Share(clients, 1)
-    least = -(-clients // layout.devices)
+    least = -(-clients // layout.owners)
     groups = -(-least // min(layout.width, least))
     return Share(groups, -(-least // groups))
 
 
 def places(layout: Layout, clients: int) -> int:
-    """Return how many clients the store has room for: their number, rounded up for the devices."""
-    return layout.devices * share(layout, clients).clients
+    """Return how many clients the store has room for: their number, rounded up for their owners."""
+    return layout.owners * share(layout, clients).clients
 
 
 def check_devices(layout: Layout) -> None:
@@ -83,13 +97,18 @@ def place(tree: Tree, layout: Layout) -> Tree:
     return _put(tree, layout, SAME)
 
 
+def store_spec(layout: Layout) -> PartitionSpec:
+    """Return how the clients' state lies on the devices."""
+    return EACH if layout.owners > 1 else SAME
+
+
 def place_state(state: State, layout: Layout, clients: int) -> State:
     """Put a state of NumPy arrays on the layout's devices, each client's on the one that owns it."""
 
     def fill(a: Any) -> Any:
         return np.concatenate([a, np.broadcast_to(a[-1:], (places(layout, clients) - clients, *a.shape[1:]))])
 
-    return _by_part(state, lambda a: _put(a, layout, SAME), lambda a: _put(fill(a), layout, EACH))
+    return _by_part(state, lambda a: _put(a, layout, SAME), lambda a: _put(fill(a), layout, store_spec(layout)))
 
 
 def pin_state(state: State, layout: Layout) -> State:
@@ -100,7 +119,7 @@ def pin_state(state: State, layout: Layout) -> State:
     def pin(spec: PartitionSpec) -> Callable[[Array], Array]:
         return lambda a: jax.lax.with_sharding_constraint(a, NamedSharding(mesh(layout), spec))
 
-    return _by_part(state, pin(SAME), pin(EACH))
+    return _by_part(state, pin(SAME), pin(store_spec(layout)))
 
 
 def host_state(state: State, clients: int) -> State:
