@@ -153,6 +153,7 @@ def _over_devices(
     it travels to where they do. What a client keeps travels back to its owner, or to the copies.
     """
     own, at_home = share(layout, clients), layout.owners > 1 and ids.shape[0] == clients
+    travels = layout.owners > 1 and not at_home
     slot = jnp.arange(ids.shape[0], dtype=ids.dtype)
     if at_home:
         width = own.width
@@ -165,19 +166,17 @@ def _over_devices(
     def on_device(shared: Any, store: Store, ids: Array, active: Array, who: Who, weight: Array) -> tuple[Tree, Store]:
         here = jax.lax.axis_index(AXIS).astype(ids.dtype) if layout.owners > 1 else jnp.zeros((), ids.dtype)
         at = jnp.clip(ids - here * own.clients, 0, own.clients - 1)
-        on = active & (ids // own.clients == here)
+        mine = ids // own.clients == here
         drawn: Plan = None if plan is None else lambda i: plan(i + here * own.clients)
 
         def read(at: Array) -> tuple[Tree, View | None]:
             return read_rows(store.rows, at), jax.vmap(lambda i: read_view(store.table, drawn, i))(at)
 
-        if layout.owners == 1:
-            kept = read(who.client)
-        else:
-            kept = read(at) if at_home else to_workers(read(at), who.client // own.clients)
+        kept = to_workers(read(at), mine) if travels else read(at if at_home else who.client)
         total, rows, views = _in_groups(width, partial(work, shared), who, weight, *kept)
         if not at_home:
             rows, views = to_owners((rows, views))
+        on = active & mine
         store = Store(write_rows(store.rows, at, on, rows), write_views(store.table, drawn, at, on, views))
         return jax.lax.psum(total, AXIS), store
 

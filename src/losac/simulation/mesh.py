@@ -151,17 +151,17 @@ def is_key(a: Any) -> bool:
     return jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
 
 
-def to_workers(tree: Tree, owner: Array) -> Tree:
+def to_workers(tree: Tree, mine: Array) -> Tree:
     """Hand each device its share of the round's clients, inside ``shard_map``.
 
-    Every device brings an entry for each of the S clients, right where it is the owner; ``owner`` names the owners of
-    the S/D clients of this device.
+    Every device brings an entry for each of the S clients, and ``mine`` says for which it is the owner: the sum over
+    the devices of what each owns is what the owners bring.
     """
-    mine = owner.shape[0]
 
     def travel(a: Array) -> Array:
-        offered = a.reshape(-1, mine, *a.shape[1:])
-        return jax.lax.all_to_all(offered, AXIS, 0, 0)[owner, jnp.arange(mine)]
+        owned = jnp.where(mine.reshape(-1, *(1,) * (a.ndim - 1)), a, 0)
+        number = owned.astype(jnp.uint8) if a.dtype == bool else owned
+        return jax.lax.psum_scatter(number, AXIS, tiled=True).astype(a.dtype)
 
     return map_trees(travel, tree)
 
