@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 import losac
 from losac.simulation import Layout, layout, setup
 from losac.simulation import engine as engines
-from losac.simulation.mesh import places, share
+from losac.simulation.mesh import check_devices, places, share
 from mesh_runs import CASES, CLIENTS, SAMPLED
 from problems import quadratic
 
@@ -157,6 +158,18 @@ def test_several_gpus_and_several_processes_are_all_used(monkeypatch):
 def test_a_layout_beyond_the_devices_is_refused():
     with pytest.raises(ValueError, match="more devices than there are"):
         engine(A.fedavg(1e-3), SAMPLED, Layout(1, 99))
+
+
+def test_a_layout_takes_equally_many_devices_of_each_process(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "device_count", lambda: 4)
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(process_index=p) for p in (0, 0, 0, 1)])
+    with pytest.raises(ValueError, match="equally many devices of each of the 2 processes"):
+        check_devices(Layout(1, 3))
+    with pytest.raises(ValueError, match="takes 2 devices of each process; one has only 1"):
+        check_devices(Layout(1, 4))
+    check_devices(Layout(1, 2))
+    check_devices(Layout(1, 1))
 
 
 def test_joining_too_late_says_so():
