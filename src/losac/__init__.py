@@ -23,6 +23,7 @@ _NAMES = {
     "DivergedError": "losac.history",
     "tune": "losac.tuning",
     "Tuning": "losac.tuning",
+    "distributed": "losac._devices",
 }
 
 __all__ = ["__version__", *_MODULES, *_NAMES]
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from losac import report as report
     from losac import simulation as simulation
     from losac import tuning as tuning
+    from losac._devices import distributed as distributed
     from losac.data import FederatedData as FederatedData
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History

@@ -1,4 +1,4 @@
-"""Sets JAX up when losac is first used: a host device per core, and a folder of compiled programs.
+"""Sets JAX up when losac is first used: a host device per core, a folder of compiled programs, peer processes.
 
 Only what the user has not set up otherwise, and only before JAX starts.
 """
@@ -63,3 +63,45 @@ def _forget_oldest(folder: Path) -> None:
         held += file.stat().st_size
         if held > CACHE_BYTES:
             file.unlink(missing_ok=True)
+
+
+def distributed(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+    """Join this process to others, on this host or on several, so that :func:`losac.simulate` runs over all devices.
+
+    Every process calls it first of all, with the same program after it; each then gets the same history.
+
+    Args:
+      coordinator: ``"host:port"`` of the first process; by default ``JAX_COORDINATOR_ADDRESS``.
+      processes: how many there are; by default ``JAX_NUM_PROCESSES``.
+      process: the number of this one, from 0; by default ``JAX_PROCESS_ID``.
+
+    Under Slurm or Open MPI, and on TPU pods, nothing need be given.
+    """
+    import jax
+
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    processes = _number("JAX_NUM_PROCESSES") if processes is None else processes
+    process = _number("JAX_PROCESS_ID") if process is None else process
+    prepare_jax()
+    try:
+        jax.distributed.initialize(coordinator, processes, process)
+    except RuntimeError as error:
+        if "must be called before" in str(error):
+            raise RuntimeError(
+                "losac.distributed() comes too late, since JAX has started already: call it before anything else that "
+                "computes or asks for devices"
+            ) from error
+        if "only be called once" in str(error):
+            raise RuntimeError("losac.distributed() was called twice; this process has joined already") from error
+        raise
+    except ValueError as error:
+        raise ValueError(
+            f"losac.distributed(coordinator={coordinator!r}, processes={processes!r}, process={process!r}): {error} "
+            "Say all three, or set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID; they are found by "
+            "themselves only under Slurm, Open MPI and on TPU pods"
+        ) from error
+
+
+def _number(variable: str) -> int | None:
+    value = os.environ.get(variable)
+    return None if value is None else int(value)

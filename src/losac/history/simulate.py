@@ -11,12 +11,11 @@ from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
-from losac.simulation.engine import Engine, is_key, precision
+from losac.simulation.engine import Engine, precision
 from losac.simulation.layout import Layout
 from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Gradients, Plan
 from losac.task import Task
-from losac.trees import map_trees
 
 Dtype = Literal["float32", "float64"]
 Matmul = Literal["float32", "tensorfloat32", "bfloat16"]
@@ -100,7 +99,7 @@ def simulate(
                 raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
             if progress is not None:
                 progress(recorder.history())
-        return recorder.history(*engine.model(), _host_copy(engine.state) if keep_state else None)
+        return recorder.history(*engine.model(), engine.host_state() if keep_state else None)
 
 
 def make_plan(
@@ -155,7 +154,3 @@ def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
         f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
         f"finite; try {advice}, or several with losac.sweep. What was measured until then is in the error's .history"
     )
-
-
-def _host_copy(state: Any) -> Any:
-    return map_trees(lambda a: a if is_key(a) else np.array(a), state)

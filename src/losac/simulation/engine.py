@@ -5,26 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from losac._compat import enable_x64
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
 from losac.simulation.costs import Costs, costs
-from losac.simulation.layout import Layout, place
+from losac.simulation.mesh import Layout, agreed, host_state, is_key, pin_state, place, place_state
 from losac.simulation.sampling import Sampler, draw_clients
 from losac.simulation.state import Problem, Schedule, Shape, State
 from losac.task import Task
-from losac.trees import Tree, map_trees
+from losac.trees import Array, Tree, map_trees
 
 CALL_SECONDS = 1.0
 MOST_INTERVALS = 64
 
-_run = jax.jit(program.run, static_argnums=0, donate_argnums=2)
+
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _run(shape: Shape, problem: Problem, state: State, schedule: Schedule, count: Array) -> Any:
+    state, record = program.run(shape, problem, state, schedule, count)
+    return pin_state(state, shape.layout), record
 
 
 class Measured(NamedTuple):
@@ -47,6 +51,7 @@ class Engine:
         self.task, self.algorithm, self.plan, self.seed = task, algorithm, plan, seed
         self.shape: Shape = setup.shapes(task, algorithm, plan)
         self.problem: Problem = setup.problem(task, algorithm, self.shape, plan)
+        self.shape = setup.share_out(task, self.shape, self.problem, plan.dtype)
         self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
         if state is not None:
             self.state = self._adopt(state)
@@ -56,6 +61,10 @@ class Engine:
         """Return the parameters and the model's state as NumPy arrays."""
         x = self.algorithm.at(self.state.round).model(self.state.server)
         return map_trees(np.asarray, x), map_trees(np.asarray, self.state.model_state)
+
+    def host_state(self) -> State:
+        """Return the state as NumPy arrays, [N, …] for the clients' on any layout."""
+        return host_state(self.state, self.shape.client.clients)
 
     def run(self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]) -> Iterator[Measured]:
         """Run to each of the rounds in ``stops`` and evaluate there; the first may be the present round.
@@ -83,7 +92,7 @@ class Engine:
                 self.shape, self.problem, self.state, place(schedule, self.shape.layout), np.int32(len(part))
             )
             metrics = {k: np.asarray(v)[: len(part)] for k, v in record.items()}
-            seconds = time.perf_counter() - began
+            seconds = agreed(time.perf_counter() - began, self.shape.layout)
             yield Measured(np.asarray(stops[done : done + len(part)]), metrics, visits, int(self.state.broken))
             done += len(part)
             if not live:  # the first call compiles, so that its time says too little: grow step by step
@@ -94,16 +103,16 @@ class Engine:
         own: Any = jax.tree.structure(self.state)
         if jax.tree.structure(given) != own:
             raise ValueError("the given state is of another algorithm, model or storage than this run")
-        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
+        n = self.shape.client.clients
+        expected = jax.eval_shape(lambda s: s._replace(store=map_trees(lambda a: a[:n], s.store)), self.state)
+        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(given)):
             if a.shape != np.shape(b):
                 raise ValueError(
                     f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
                 )
         setup.check_given(self.algorithm, self.shape, self.problem, given)
-        return place(
-            map_trees(lambda a, b: np.asarray(b, a.dtype) if not is_key(a) else b, self.state, given),
-            self.shape.layout,
-        )
+        host = map_trees(lambda a, b: np.asarray(b, a.dtype) if not is_key(a) else b, expected, given)
+        return place_state(host, self.shape.layout, n)
 
 
 @contextmanager
@@ -116,11 +125,6 @@ def precision(dtype: Any, matmul: str | None = None) -> Iterator[None]:
 def default_plan(sampled: int, dtype: Any = np.float32, layout: Layout | None = None) -> setup.Plan:
     """Return the plan with nothing special in it."""
     return setup.Plan(sampled, dtype, layout, None, 1)
-
-
-def is_key(a: Any) -> bool:
-    """Whether an array holds random keys."""
-    return jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
 
 
 def blank_schedule(evaluations: int, rounds: int, sampled: int) -> Schedule:

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from losac._compat import shard_map
 from losac.simulation.matrices import add_scaled, blank, weighted_total
+from losac.simulation.mesh import AXIS, EACH, SAME, mesh, share, store_spec, to_owners, to_workers
+from losac.simulation.mesh import Layout as Layout
 from losac.simulation.store import (
     Plan,
     Store,
@@ -46,31 +48,32 @@ Sums = Callable[[Any], Sequence[Array]]
 OwnWork = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 
 
-class Layout(NamedTuple):
-    """``width`` clients are vectorised at a time, on each of ``devices`` devices."""
-
-    width: int = 1
-    devices: int = 1
-
-
 SMALL = 2**14
 """Models with at most so many parameters are bound by overhead on a CPU, and are vectorised there too."""
 
 
 def default_layout(sampled: int, large_table: bool, lazy: bool, parameters: int) -> Layout:
-    """Return the layout for this machine.
+    """Return the layout for this machine, or for these processes, all of whose devices are used.
+
 
     A large table is updated in place on one device: gathering it over several would move more than it saves. Clients
     whose models stay apart share the server's, and are vectorised on a CPU too.
     """
-    if jax.default_backend() != "cpu" or parameters <= SMALL:
+    vectorised = jax.default_backend() != "cpu" or parameters <= SMALL
+    if jax.process_count() > 1:
+        return Layout(-(-sampled // jax.device_count()) if vectorised else 1, jax.device_count())
+    devices = jax.device_count()
+    if vectorised and (parameters <= SMALL or sampled < devices):
         return Layout(sampled, 1)
-    devices = 1 if large_table else min(jax.local_device_count(), sampled)
+    if vectorised:
+        return Layout(-(-sampled // devices), devices)
+    devices = 1 if large_table else min(devices, sampled)
     return Layout(-(-sampled // devices) if lazy else 1, devices)
 
 
 def over_clients(
     layout: Layout,
+    clients: int,
     work: Work,
     sums: Sums,
     shared: Any,
@@ -80,25 +83,24 @@ def over_clients(
     store: Store,
     plan: Plan,
 ) -> tuple[Tree, Store]:
-    """Let every client work; return the weighted sum of the contributions and the store renewed.
+    """Let some of the clients work; return the weighted sum of the contributions and the store renewed.
 
     A client that is not active has weight zero, and what it would keep is dropped. Rows are gathered before and
     scattered after; a table, M times as large, is updated in place where clients come one at a time.
     """
-    width = max(1, min(layout.width, ids.shape[0] // layout.devices))
-    ids, active, weight = _padded(width * layout.devices, ids, active, weight)
+    if layout.devices > 1:
+        return _over_devices(layout, clients, work, sums, shared, ids, active, weight, store, plan)
+    width = max(1, min(layout.width, ids.shape[0]))
+    ids, active, weight = _padded(width, ids, active, weight)
     rows = read_rows(store.rows, ids)
     who = Who(ids, jnp.arange(ids.shape[0], dtype=ids.dtype))
-    if layout.devices == 1 and width == 1:
+    if width == 1:
         total, rows, table = _one_at_a_time(
             partial(work, shared), sums(shared), who, active, weight, rows, store.table, plan
         )
     else:
         views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
-        if layout.devices == 1:
-            total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, rows, views)
-        else:
-            total, rows, views = _over_devices(layout, width, work, sums, shared, who, weight, rows, views)
+        total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, rows, views)
         table = write_views(store.table, plan, ids, active, views)
     return total, Store(write_rows(store.rows, ids, active, rows), table)
 
@@ -152,22 +154,52 @@ def _in_groups(
 
 def _over_devices(
     layout: Layout,
-    width: int,
+    clients: int,
     work: Work,
     sums: Sums,
     shared: Any,
-    who: Who,
+    ids: Array,
+    active: Array,
     weight: Array,
-    rows: Tree,
-    views: View | None,
-) -> tuple[Tree, Tree, View | None]:
-    def on_device(shared: Any, *mine: Any) -> tuple[Tree, Tree, View | None]:
-        total, rows, views = _in_groups(width, partial(work, shared), sums(shared), *mine)
-        return jax.lax.psum(total, "clients"), rows, views
+    store: Store,
+    plan: Plan,
+) -> tuple[Tree, Store]:
+    """Give each device an equal share of the clients of a round.
 
-    each, same = PartitionSpec("clients"), PartitionSpec()
-    return shard_map(on_device, _mesh(layout), (same, *(each,) * 4), (same, each, each))(
-        shared, who, weight, rows, views
+    Where the clients' state is shared out as well, all clients work on the devices that own theirs; if only some work,
+    it travels to where they do. What a client keeps travels back to its owner, or to the copies.
+    """
+    own, at_home = share(layout, clients), layout.owners > 1 and ids.shape[0] == clients
+    travels = layout.owners > 1 and not at_home
+    slot = jnp.arange(ids.shape[0], dtype=ids.dtype)
+    if at_home:
+        width = own.width
+        ids, active, weight, slot = _by_client(layout.devices * own.clients, ids, active, weight, slot)
+    else:
+        width = max(1, min(layout.width, ids.shape[0] // layout.devices))
+        ids, active, weight, slot = _padded(width * layout.devices, ids, active, weight, slot)
+    who = Who(jnp.minimum(ids, clients - 1), slot)
+
+    def on_device(shared: Any, store: Store, ids: Array, active: Array, who: Who, weight: Array) -> tuple[Tree, Store]:
+        here = jax.lax.axis_index(AXIS).astype(ids.dtype) if layout.owners > 1 else jnp.zeros((), ids.dtype)
+        at = jnp.clip(ids - here * own.clients, 0, own.clients - 1)
+        mine = ids // own.clients == here
+        drawn: Plan = None if plan is None else lambda i: plan(i + here * own.clients)
+
+        def read(at: Array) -> tuple[Tree, View | None]:
+            return read_rows(store.rows, at), jax.vmap(lambda i: read_view(store.table, drawn, i))(at)
+
+        kept = to_workers(read(at), mine) if travels else read(at if at_home else who.client)
+        total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, *kept)
+        if not at_home:
+            rows, views = to_owners((rows, views))
+        on = active & mine
+        store = Store(write_rows(store.rows, at, on, rows), write_views(store.table, drawn, at, on, views))
+        return jax.lax.psum(total, AXIS), store
+
+    some, kept = EACH if at_home else SAME, store_spec(layout)
+    return shard_map(on_device, mesh(layout), (SAME, kept, some, some, EACH, EACH), (SAME, kept))(
+        shared, store, ids, active, who, weight
     )
 
 
@@ -190,25 +222,14 @@ def over_chunks(layout: Layout, function: Callable[[Any, Tree], Array], shared: 
         return every(shared, chunks, 0, 1)
 
     def on_device(shared: Any, chunks: Tree) -> Array:
-        return jax.lax.psum(every(shared, chunks, jax.lax.axis_index("clients"), layout.devices), "clients")
+        return jax.lax.psum(every(shared, chunks, jax.lax.axis_index(AXIS), layout.devices), AXIS)
 
-    return shard_map(on_device, _mesh(layout), (PartitionSpec(),) * 2, PartitionSpec())(shared, chunks)
-
-
-def _mesh(layout: Layout) -> Mesh:
-    return Mesh(np.array(jax.local_devices()[: layout.devices]), ("clients",))
+    return shard_map(on_device, mesh(layout), (SAME, SAME), SAME)(shared, chunks)
 
 
 def member_mesh(layout: Layout) -> Mesh:
     """Return the devices of a layout as a mesh whose axis is the members of a sweep."""
     return Mesh(np.array(jax.local_devices()[: layout.devices]), ("members",))
-
-
-def place(tree: Tree, layout: Layout) -> Tree:
-    """Put arrays on the layout's devices, a copy on each."""
-    if layout.devices == 1:
-        return jax.device_put(tree, jax.local_devices()[0])
-    return jax.device_put(tree, NamedSharding(_mesh(layout), PartitionSpec()))
 
 
 def _group(
@@ -223,8 +244,13 @@ def _blank(work: OwnWork, who: Who, row: Tree, view: View | None) -> Tree:
     return blank(jax.eval_shape(lambda *given: work(*given)[0], who, row, view))
 
 
-def _padded(multiple: int, ids: Array, active: Array, weight: Array) -> tuple[Array, Array, Array]:
-    missing = -ids.shape[0] % multiple
-    if not missing:
-        return ids, active, weight
-    return jnp.pad(ids, (0, missing)), jnp.pad(active, (0, missing)), jnp.pad(weight, (0, missing))
+def _padded(multiple: int, *arrays: Array) -> tuple[Array, ...]:
+    missing = -arrays[0].shape[0] % multiple
+    return tuple(jnp.pad(a, (0, missing)) for a in arrays) if missing else arrays
+
+
+def _by_client(places: int, ids: Array, *arrays: Array) -> tuple[Array, ...]:
+    """Put what belongs to the active clients (``arrays`` leads with who is) at the client's place."""
+    at = jnp.where(arrays[0], ids, places)
+    put = (jnp.zeros(places, a.dtype).at[at].set(a, mode="drop") for a in arrays)
+    return jnp.arange(places, dtype=ids.dtype), *put

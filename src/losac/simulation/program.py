@@ -169,7 +169,9 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
         weight = weight * problem.resident.weight[ids]
     store = state.store if phase.table else state.store._replace(table=())
     plan = plan_blocks(phase.draw, key) if phase.table else None
-    total, store = over_clients(shape.layout, one, _broadcast_arrays, shared, ids, active, weight, store, plan)
+    total, store = over_clients(
+        shape.layout, shape.client.clients, one, _broadcast_arrays, shared, ids, active, weight, store, plan
+    )
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     return state._replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -11,12 +12,13 @@ from losac.algorithms.contract import Algorithm, Federation
 from losac.simulation import drawing
 from losac.simulation.client import ClientShape, PhaseShape, Resident
 from losac.simulation.forms import entry_size, formed_table, with_factoring
-from losac.simulation.layout import Layout, default_layout, place
+from losac.simulation.layout import Layout, default_layout
+from losac.simulation.mesh import COPIED, check_devices, place
 from losac.simulation.objective import Cut, Objective
 from losac.simulation.start import initial_state
 from losac.simulation.state import Problem, Shape, State
 from losac.task import Task
-from losac.trees import Tree, map_trees
+from losac.trees import Tree, map_trees, nbytes
 
 Gradients = Literal["auto", "formed", "factored"]
 
@@ -82,8 +84,7 @@ def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
     large_table = algorithm.table and entry_size(client, size) > size / 2
     lazy = any(form.factoring is not None and form.factoring.lazy_shapes for form in client.phases)
     layout = plan.layout or default_layout(plan.sampled, large_table, lazy, size)
-    if layout.devices > jax.local_device_count():
-        raise ValueError(f"{layout} asks for more devices than there are, {jax.local_device_count()}")
+    check_devices(layout)
     return Shape(client, layout, tuple(task.metrics.items()), plan.loss_every, task.is_composite)
 
 
@@ -122,6 +123,14 @@ def start(task: Task, seed: int, dtype: Any) -> tuple[Tree, Tree, Any]:
     params = map_trees(lambda a: _cast(a, dtype), start_params(task, seed))
     model_state = () if task.state is None else map_trees(lambda a: _cast(a, dtype), task.state)
     return params, model_state, jax.random.key(seed)
+
+
+def share_out(task: Task, shape: Shape, problem: Problem, dtype: Any) -> Shape:
+    """Decide, where the layout leaves it open, whether the devices share the clients' state or have a copy each."""
+    if shape.layout.shared is not None or shape.layout.devices == 1:
+        return shape
+    state = jax.eval_shape(partial(initial_state, shape), problem, *start(task, 0, dtype))
+    return shape._replace(layout=shape.layout._replace(shared=nbytes(state.store) > COPIED))
 
 
 def first_state(task: Task, shape: Shape, problem: Problem, seed: int, dtype: Any) -> State:

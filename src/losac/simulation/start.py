@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from losac.algorithms.contract import Algorithm
 from losac.simulation.client import Row, Tally
 from losac.simulation.costs import exchange
+from losac.simulation.mesh import pin_state, places
 from losac.simulation.state import Problem, Shape, State
 from losac.simulation.store import Store
 from losac.trees import Array, Tree, map_trees
@@ -16,7 +17,7 @@ from losac.trees import Array, Tree, map_trees
 def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array) -> State:
     """Return the state before the first round; every client's is a copy of one that depends on x⁰ only."""
     algorithm = problem.algorithm.at(0)
-    n = shape.client.clients
+    n = places(shape.layout, shape.client.clients)
 
     def spread(tree: Tree, *lead: int) -> Tree:
         return map_trees(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), tree)
@@ -33,7 +34,7 @@ def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tre
     if algorithm.transforms():
         row = row._replace(transforms=_transform_states(shape, problem, state))
     table = spread(state.store.table, n, algorithm.draw.blocks)
-    return state._replace(store=Store(spread(row, n), table))
+    return pin_state(state._replace(store=Store(spread(row, n), table)), shape.layout)
 
 
 def first_entry(shape: Shape, algorithm: Algorithm, params: Tree) -> Tree:
