@@ -148,11 +148,11 @@ def test_shares_hold_all_clients_with_little_to_spare(width, devices):
 def test_several_gpus_and_several_processes_are_all_used(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "device_count", lambda: 4)
-    assert layout.default_layout(50, False, 200_000) == Layout(13, 4)
-    assert layout.default_layout(3, False, 200_000) == Layout(3, 1)
-    assert layout.default_layout(50, False, 1000) == Layout(50, 1)
+    assert layout.default_layout(50, False, False, 200_000) == Layout(13, 4)
+    assert layout.default_layout(3, False, False, 200_000) == Layout(3, 1)
+    assert layout.default_layout(50, False, False, 1000) == Layout(50, 1)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert layout.default_layout(50, True, 1000) == Layout(13, 4)
+    assert layout.default_layout(50, True, False, 1000) == Layout(13, 4)
 
 
 def test_a_layout_beyond_the_devices_is_refused():
