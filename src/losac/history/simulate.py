@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,12 +12,12 @@ from losac._devices import one_device_per_core
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
-from losac.simulation.engine import Engine, is_key, precision
+from losac.simulation.engine import precision
 from losac.simulation.layout import Layout
+from losac.simulation.residence import make_engine
 from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Plan
 from losac.task import Task
-from losac.trees import map_trees
 
 Dtype = Literal["float32", "float64"]
 
@@ -36,6 +37,7 @@ def simulate(
     layout: Layout | None = None,
     state: Any = None,
     keep_state: bool = False,
+    store: str | Path = "auto",
     progress: Callable[[History], None] | None = None,
 ) -> History:
     """Simulate a federation.
@@ -55,6 +57,9 @@ def simulate(
       layout: how the clients are laid out on the hardware; chosen by it if not given.
       state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit.
       keep_state: keep the final state in the history (LoSAC's is M·d numbers per client).
+      store: where the clients' states live: ``"device"``; ``"memory"`` or a folder, from where only those of the next
+        few rounds go to the device (docs/clients.md); ``"auto"``: on the device where they fit. The numbers are the
+        same.
       progress: called with the history so far about once a second.
 
     Returns:
@@ -76,7 +81,7 @@ def simulate(
     plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every)
     check_counts(rounds, eval_every)
     with precision(plan.dtype):
-        engine = Engine(task, algorithm, plan, seed, state)
+        engine = make_engine(task, algorithm, plan, seed, state, store, rounds, keep_state)
         recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
         sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
@@ -87,7 +92,7 @@ def simulate(
                 raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
             if progress is not None:
                 progress(recorder.history())
-        return recorder.history(*engine.model(), _host_copy(engine.state) if keep_state else None)
+        return recorder.history(*engine.model(), engine.kept() if keep_state else None)
 
 
 def make_plan(
@@ -125,7 +130,3 @@ def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
         f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
         f"finite; try {advice}, or several with losac.sweep. What was measured until then is in the error's .history"
     )
-
-
-def _host_copy(state: Any) -> Any:
-    return map_trees(lambda a: a if is_key(a) else np.array(a), state)

@@ -48,7 +48,8 @@ class Engine:
         self.problem: Problem = setup.problem(task, algorithm, self.shape, plan)
         self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
         if state is not None:
-            self.state = self._adopt(state)
+            taken = adopted(self.state, state, algorithm, self.shape, self.problem)
+            self.state = place(taken, self.shape.layout)
         self.costs: tuple[Costs, ...] = costs(self.shape, self.problem, self.state)
 
     def model(self) -> tuple[Tree, Tree]:
@@ -88,21 +89,28 @@ class Engine:
             if not live:  # the first call compiles, so that its time says too little: grow step by step
                 take = int(np.clip(CALL_SECONDS / seconds * len(part), 1, min(most, 4 * take)))
 
-    def _adopt(self, given: Any) -> State:
-        """Take a state from outside after checking that it fits this run and the method's invariant."""
-        own: Any = jax.tree.structure(self.state)
-        if jax.tree.structure(given) != own:
-            raise ValueError("the given state is of another algorithm, model or storage than this run")
-        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
-            if a.shape != np.shape(b):
-                raise ValueError(
-                    f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
-                )
-        setup.check_given(self.algorithm, self.shape, self.problem, given)
-        return place(
-            map_trees(lambda a, b: np.asarray(b, a.dtype) if not is_key(a) else b, self.state, given),
-            self.shape.layout,
-        )
+    def kept(self) -> State:
+        """Return the state as NumPy arrays, to go on from later."""
+        return host_copy(self.state)
+
+
+def adopted(own: Any, given: Any, algorithm: Algorithm, shape: Shape, problem: Problem) -> Any:
+    """Return a state from outside after checking that it fits a run's own and the method's invariant."""
+    structure: Any = jax.tree.structure(own)
+    if jax.tree.structure(given) != structure:
+        raise ValueError("the given state is of another algorithm, model or storage than this run")
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(own), jax.tree.leaves(given)):
+        if a.shape != np.shape(b):
+            raise ValueError(
+                f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
+            )
+    setup.check_given(algorithm, shape, problem, given)
+    return map_trees(lambda a, b: b if is_key(a) else np.asarray(b, a.dtype), own, given)
+
+
+def host_copy(state: Any) -> Any:
+    """Return a state as NumPy arrays; random keys stay as they are."""
+    return map_trees(lambda a: a if is_key(a) else np.array(a), state)
 
 
 def precision(dtype: Any) -> Any:

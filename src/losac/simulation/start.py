@@ -12,10 +12,15 @@ from losac.simulation.store import Store
 from losac.trees import Array, Tree, map_trees
 
 
-def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array) -> State:
-    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only."""
+def initial_state(
+    shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array, places: int | None = None
+) -> State:
+    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only.
+
+    ``places`` is the number of clients to make room for, all of them by default.
+    """
     algorithm = problem.algorithm.at(0)
-    n = shape.client.clients
+    n = shape.client.clients if places is None else places
 
     def spread(tree: Tree, *lead: int) -> Tree:
         return map_trees(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), tree)
