@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm
@@ -33,10 +34,12 @@ from losac.simulation.streaming import Evaluation, nobody
 from losac.task import Task
 from losac.trees import Array, Tree, map_trees
 
-BLOCK_BYTES = 2**28
+BLOCK_BYTES = 2**27
 """Of the clients of one block, their states and data together."""
 MOST_ROUNDS = 64
 """In one block."""
+CHUNK_BYTES = 2**25
+"""Of states that go to the device at a time."""
 
 _initial = jax.jit(initial_state, static_argnums=(0, 5))
 
@@ -52,8 +55,8 @@ class Piece(NamedTuple):
 class Block(NamedTuple):
     """A block ready to run: who is at which place, their data and states on the device, and the rounds' schedule.
 
-    ``states`` lacks those clients that were in the block before; ``handed`` says from where to where they go, and
-    how many they are.
+    ``states`` lacks those clients that were in the block before; ``handed`` says where each was and is, and how many
+    they are.
     """
 
     clients: np.ndarray
@@ -101,7 +104,10 @@ class Paged:
         if state is not None:
             self.state = self._adopt(first, state)
         self._evaluate = Evaluation(task, self.shape, blank, plan.dtype)
-        self._rows = 0
+        self._first = first.store
+        self._room = self._chunk = self._rows = 0
+        self._fresh: Store = first.store
+        self._free: list[Store] = []
         self._longest = max(self.shape.client.full.rows, *(p.cut.rows for p in self.shape.client.phases))
 
     def model(self) -> tuple[Tree, Tree]:
@@ -128,6 +134,7 @@ class Paged:
         """
         start = int(self.state.round)
         most = self.rounds_of_block(int(np.diff([start, *stops]).max(initial=1)))
+        self._make_room(min(most * self.plan.sampled, self.task.data.num_clients))
         prepare = partial(self._prepare, sampler, most, history if live else None)
         ahead = self.ahead and not live
         visits: list[np.ndarray] = []
@@ -173,7 +180,28 @@ class Paged:
         return now
 
     def _write(self, clients: np.ndarray, states: Store) -> None:
-        self.spill.write(clients, map_trees(np.asarray, states))
+        """Write the states of a block back; its arrays are then free for another."""
+        self.spill.write(clients, map_trees(_on_host, states))
+        self._free.append(states)
+
+    def _make_room(self, room: int) -> None:
+        """Settle on arrays for so many clients, filled by chunks of which the last may reach beyond."""
+        if room == self._room:
+            return
+        self._room, self._free, self._rows = room, [], 0
+        self._chunk = int(np.clip(CHUNK_BYTES // max(1, self.spill.row_bytes), 1, room))
+        self._fresh = _repeated(self._first, self._chunk)
+
+    def _states(self, clients: np.ndarray, known: int) -> Store:
+        """Return the states of some clients on the device, of which the first so many have been written."""
+        states = self._free.pop() if self._free else _repeated(self._first, self._room + self._chunk)
+        for begin in range(0, known, self._chunk):
+            rows = map_trees(lambda a: _aligned(a.shape, a.dtype), self._fresh)
+            self.spill.read(clients[begin : min(begin + self._chunk, known)], rows)
+            states = _put(states, place(rows, self.shape.layout), np.int32(begin))
+        for begin in range(known, len(clients), self._chunk):
+            states = _put(states, self._fresh, np.int32(begin))
+        return states
 
     def _prepare(
         self, sampler: Sampler, most: int, history: Callable[[], Any] | None, piece: Piece, before: np.ndarray | None
@@ -189,7 +217,7 @@ class Paged:
         fresh = np.setdiff1d(everyone, earlier, assume_unique=True)
         known = self.spill.written(fresh)
         clients = np.concatenate([fresh[known], fresh[~known], earlier])
-        room, begin = min(most * sampled, n), len(fresh)
+        room, begin = self._room, len(fresh)
         places, mask = np.zeros((most, sampled), np.int32), np.zeros((most, sampled), bool)
         mask[: piece.length] = active
         places[mask] = place_of(clients, visits)
@@ -199,7 +227,7 @@ class Paged:
         with precision(self.plan.dtype):
             layout = self.shape.layout
             resident = place(self._resident(clients, room), layout)
-            states = place(self.spill.rows(clients[:begin], room), layout)
+            states = self._states(clients[:begin], int(known.sum()))
             source, target, places, mask = place((source, target, places, mask), layout)
         return Block(clients, visits, resident, states, (source, target, len(earlier)), places, mask)
 
@@ -263,6 +291,21 @@ def place_of(clients: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.asarray(order[np.searchsorted(clients, wanted, sorter=order)])
 
 
+def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return a new array that the CPU can work on where it is: its place in memory is a multiple of 64."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _on_host(a: Any) -> np.ndarray:
+    """Return an array's content; on a CPU it is not copied, and may be overwritten as soon as it is let go of."""
+    if a.sharding.is_fully_replicated and next(iter(a.sharding.device_set)).platform == "cpu":
+        return np.from_dlpack(a.addressable_shards[0].data)
+    return np.asarray(a)
+
+
 def _filled(a: np.ndarray, length: int) -> np.ndarray:
     """Extend an array by copies of its first entry."""
     out = np.empty((length, *a.shape[1:]), a.dtype)
@@ -288,6 +331,18 @@ def _host_problem(task: Task, algorithm: Algorithm, shape: Shape, plan: setup.Pl
         setup._test_chunks(task, shape, dtype),
         np.asarray((p * sizes).sum() if task.reduction == "sum" else p.sum(), dtype),
     )
+
+
+@partial(jax.jit, static_argnums=1)
+def _repeated(first: Store, places: int) -> Store:
+    """Return so many copies of one client's state."""
+    return map_trees(lambda a: jnp.broadcast_to(a[:1], (places, *a.shape[1:])), first)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _put(states: Store, rows: Store, begin: Any) -> Store:
+    """Put rows to successive places, in place."""
+    return map_trees(lambda a, b: jax.lax.dynamic_update_slice_in_dim(a, b, begin, 0), states, rows)
 
 
 @partial(jax.jit, donate_argnums=0)

@@ -21,6 +21,9 @@ from losac.trees import Tree
 NOT_RESERVED = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE, which Python's mmap does not name everywhere: memory is taken when it is written, not before."""
 
+LAG = 4
+"""Writes after which one is taken to be on the disk."""
+
 
 class Spill:
     """One row for each of N clients, a tree of arrays; rows go by the client's slot.
@@ -53,41 +56,24 @@ class Spill:
         """Return which of these clients have been written."""
         return self.slot[clients] >= 0
 
-    def rows(self, clients: np.ndarray, room: int) -> Tree:
-        """Return the rows of some clients in new arrays with room for more, whose content means nothing."""
-        known = self.written(clients)
-        order = np.concatenate([np.flatnonzero(known), np.flatnonzero(~known)])
-        in_order = bool((order == np.arange(len(clients))).all())
-        slots, number = self.slot[clients[known]], int(known.sum())
+    def read(self, clients: np.ndarray, out: Tree) -> None:
+        """Copy the rows of clients that have been written to the beginning of given arrays."""
+        slots = self.slot[clients]
         for leaf in self._maps:
             leaf.expect(slots)
-        found = []
-        for leaf, first in zip(self._maps, self.first):
-            out = np.empty((room, *first.shape), first.dtype)
-            if in_order:
-                np.take(leaf.array, slots, axis=0, out=out[:number], mode="clip")
-                out[number : len(clients)] = first
-            else:
-                out[: len(clients)][known] = leaf.array[slots]
-                out[: len(clients)][~known] = first
+        for leaf, mine in zip(self._maps, jax.tree.leaves(out)):
+            np.take(leaf.array, slots, axis=0, out=mine[: len(slots)], mode="clip")
             leaf.forget()
-            found.append(out)
-        return jax.tree.unflatten(self.structure, found)
 
     def write(self, clients: np.ndarray, rows: Tree) -> None:
         """Keep the rows of some clients, the first so many of each array."""
         new = clients[~self.written(clients)]
-        if len(new):
-            for leaf in self._maps:
-                leaf.reserve(self.used, self.used + len(new))
-            self.slot[new] = np.arange(self.used, self.used + len(new))
-            self.used += len(new)
+        start, self.used = self.used, self.used + len(new)
+        self.slot[new] = np.arange(start, self.used)
         slots = self.slot[clients]
         for leaf, row in zip(self._maps, jax.tree.leaves(rows)):
             leaf.put(slots, row)
-            if len(new):
-                leaf.settle(self.used - len(new), self.used)
-            leaf.forget()
+            leaf.settle(start, self.used)
 
     def everything(self) -> Tree:
         """Return the rows of all N clients as ordinary arrays."""
@@ -117,7 +103,11 @@ def _bytes(rows: np.ndarray) -> np.ndarray:
 
 
 class Leaf:
-    """One array [N, …] over mapped memory, anonymous or of a file without a name."""
+    """One array [N, …] over mapped memory, anonymous or of a file without a name.
+
+    The file is read through the map and written beside it: the system shows both the same, a write to a new page is
+    several times cheaper so, and a full disk is an error where a mapped write would end the process.
+    """
 
     def __init__(self, first: np.ndarray, clients: int, folder: Path | None) -> None:
         self.row_bytes = first.nbytes
@@ -125,11 +115,12 @@ class Leaf:
         self._file: Any = None
         if folder is None:
             self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NOT_RESERVED)
+            _advise(self._map, "MADV_HUGEPAGE")
         else:
-            self._file = tempfile.TemporaryFile(dir=folder, prefix="losac-")  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="losac-", buffering=0)  # noqa: SIM115
             os.truncate(self._file.fileno(), size)
-            self._map = mmap.mmap(self._file.fileno(), size)
-            self._map.madvise(mmap.MADV_RANDOM)
+            self._map = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+            _advise(self._map, "MADV_RANDOM")
         self.array: np.ndarray = np.ndarray((clients, *first.shape), first.dtype, buffer=self._map)
 
     @property
@@ -137,41 +128,51 @@ class Leaf:
         """The bytes that the file takes on the disk."""
         return 0 if self._file is None else 512 * os.fstat(self._file.fileno()).st_blocks
 
-    def reserve(self, start: int, stop: int) -> None:
-        """Take disk for some slots: a full disk is an error here, but would end the process in a mapped write."""
-        if self._file is not None and self.row_bytes:
-            os.posix_fallocate(self._file.fileno(), start * self.row_bytes, (stop - start) * self.row_bytes)
-
     def expect(self, slots: np.ndarray) -> None:
-        """Have the pages of some slots read ahead, all at a time."""
+        """Have the pages of some slots read from the disk, all at a time."""
         if self._file is not None and self.row_bytes >= mmap.PAGESIZE:
             for start, stop in runs(slots):
-                self._advise(mmap.MADV_WILLNEED, start, stop)
+                first = start * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+                _advise(self._map, "MADV_WILLNEED", first, stop * self.row_bytes - first)
 
     def put(self, slots: np.ndarray, rows: np.ndarray) -> None:
-        """Write rows to slots."""
-        if self.row_bytes < mmap.PAGESIZE:
+        """Write the first rows to slots."""
+        if self._file is None:
             self.array[slots] = rows[: len(slots)]
             return
         done = 0
         for start, stop in runs(slots):
-            self.array[start:stop] = rows[done : done + stop - start]
+            part = np.ascontiguousarray(rows[done : done + stop - start]).reshape(-1).view(np.uint8)
+            _write(self._file.fileno(), part, start * self.row_bytes)
             done += stop - start
 
     def settle(self, start: int, stop: int) -> None:
-        """Bring some slots to the disk now, so that changed pages never pile up in memory."""
-        if self._file is not None and self.row_bytes:
-            first = start * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-            self._map.flush(first, stop * self.row_bytes - first)
+        """Have new slots brought to the disk from now on, and let go of those before them, which are there by now.
+
+        So the file never fills the memory of the machine, neither with changed pages nor with others.
+        """
+        if self._file is not None and stop > start and hasattr(os, "posix_fadvise"):
+            first = max(0, start - LAG * (stop - start))
+            place, size = first * self.row_bytes, (stop - first) * self.row_bytes
+            os.posix_fadvise(self._file.fileno(), place, size, os.POSIX_FADV_DONTNEED)
 
     def forget(self) -> None:
-        """Let go of the mapped pages; the system keeps them as long as it has room."""
+        """Let go of the mapped pages of a file; the system keeps them as long as it has room."""
         if self._file is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
+            _advise(self._map, "MADV_DONTNEED")
 
-    def _advise(self, advice: int, start: int, stop: int) -> None:
-        first = start * self.row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
-        self._map.madvise(advice, first, stop * self.row_bytes - first)
+
+def _advise(memory: mmap.mmap, advice: str, *where: int) -> None:
+    """Give the system advice where it takes it."""
+    if hasattr(mmap, advice):
+        memory.madvise(getattr(mmap, advice), *where)
+
+
+def _write(file: int, content: np.ndarray, place: int) -> None:
+    """Write bytes to a place of a file, however many calls it takes."""
+    done = 0
+    while done < len(content):
+        done += os.pwrite(file, content[done:].data, place + done)
 
 
 def runs(numbers: np.ndarray) -> list[tuple[int, int]]:
