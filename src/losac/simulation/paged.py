@@ -41,6 +41,9 @@ MOST_ROUNDS = 64
 CHUNK_BYTES = 2**25
 """Of states that go to the device at a time."""
 
+NOWHERE = Store((), ())
+"""The store of a state whose clients' states are not with it."""
+
 _initial = jax.jit(initial_state, static_argnums=(0, 5))
 
 
@@ -100,7 +103,7 @@ class Paged:
         first: State = _initial(self.shape, self._blank, *start, 1)
         self.costs: tuple[Costs, ...] = costs(self.shape, self._blank, first)
         self.spill = Spill(map_trees(lambda a: np.asarray(a[0]), first.store), task.data.num_clients, folder)
-        self.state: State = first._replace(store=())
+        self.state: State = first._replace(store=NOWHERE)
         if state is not None:
             self.state = self._adopt(first, state)
         self._evaluate = Evaluation(task, self.shape, blank, plan.dtype)
@@ -259,7 +262,7 @@ class Paged:
         own = first._replace(store=map_trees(spread, first.store))
         taken: State = adopted(own, given, self.algorithm, self.shape, self._blank)
         self.spill.adopt(taken.store)
-        return place(taken._replace(store=()), self.shape.layout)
+        return place(taken._replace(store=NOWHERE), self.shape.layout)
 
 
 def pageable(algorithm: Algorithm) -> bool:
@@ -368,4 +371,4 @@ def _run(
         return program.one_round(shape, problem, state, places[r], active[r])
 
     state = jax.lax.fori_loop(0, length, next_round, state)
-    return state._replace(store=()), state.store
+    return state._replace(store=NOWHERE), state.store

@@ -96,7 +96,8 @@ def measure(task: Task, algorithm: Algorithm, plan: setup.Plan, rounds: int, giv
     data, n = task.data, task.data.num_clients
     shape = setup.shapes(task, algorithm, plan)
     one = nobody(task, algorithm, shape, plan.dtype)
-    problem = Problem(setup.cast_numbers(algorithm, plan.dtype), task.regularizer, one, one.weight, None, one.weight)
+    algorithm, regularizer = setup.cast_numbers((algorithm, task.regularizer), plan.dtype)
+    problem = Problem(algorithm, regularizer, one, one.weight, None, one.weight)
     made = jax.eval_shape(partial(initial_state, shape, places=1), problem, *setup.start(task, 0, plan.dtype))
     row = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(made.store))
     touched = n if given else min(n, rounds * plan.sampled)

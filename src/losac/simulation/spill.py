@@ -10,6 +10,7 @@ import mmap
 import os
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -112,21 +113,23 @@ class Leaf:
     def __init__(self, first: np.ndarray, clients: int, folder: Path | None) -> None:
         self.row_bytes = first.nbytes
         size = max(1, clients * first.nbytes)
-        self._file: Any = None
+        self._file: int | None = None
         if folder is None:
             self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NOT_RESERVED)
             _advise(self._map, "MADV_HUGEPAGE")
         else:
-            self._file = tempfile.TemporaryFile(dir=folder, prefix="losac-", buffering=0)  # noqa: SIM115
-            os.truncate(self._file.fileno(), size)
-            self._map = mmap.mmap(self._file.fileno(), size, access=mmap.ACCESS_READ)
+            with tempfile.TemporaryFile(dir=folder, prefix="losac-") as file:
+                self._file = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._file)
+            os.truncate(self._file, size)
+            self._map = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
             _advise(self._map, "MADV_RANDOM")
         self.array: np.ndarray = np.ndarray((clients, *first.shape), first.dtype, buffer=self._map)
 
     @property
     def disk_bytes(self) -> int:
         """The bytes that the file takes on the disk."""
-        return 0 if self._file is None else 512 * os.fstat(self._file.fileno()).st_blocks
+        return 0 if self._file is None else 512 * os.fstat(self._file).st_blocks
 
     def expect(self, slots: np.ndarray) -> None:
         """Have the pages of some slots read from the disk, all at a time."""
@@ -143,7 +146,7 @@ class Leaf:
         done = 0
         for start, stop in runs(slots):
             part = np.ascontiguousarray(rows[done : done + stop - start]).reshape(-1).view(np.uint8)
-            _write(self._file.fileno(), part, start * self.row_bytes)
+            _write(self._file, part, start * self.row_bytes)
             done += stop - start
 
     def settle(self, start: int, stop: int) -> None:
@@ -154,7 +157,7 @@ class Leaf:
         if self._file is not None and stop > start and hasattr(os, "posix_fadvise"):
             first = max(0, start - LAG * (stop - start))
             place, size = first * self.row_bytes, (stop - first) * self.row_bytes
-            os.posix_fadvise(self._file.fileno(), place, size, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self._file, place, size, os.POSIX_FADV_DONTNEED)
 
     def forget(self) -> None:
         """Let go of the mapped pages of a file; the system keeps them as long as it has room."""

@@ -59,8 +59,7 @@ class Evaluation:
             values["objective"] = values["loss"] * self._blank.scale + self._blank.regularizer.value(x)
         if self.task.test is not None:
             values |= {k: v for k, v in _evaluate(self._test_shape, self._tested, state).items() if k != "loss"}
-        names = ["loss", "objective", "test_loss", *(name for name, _ in self.shape.metrics)]
-        return {name: np.asarray(values[name]) for name in names if name in values}
+        return {name: np.asarray(values[name]) for name in sorted(values)}
 
     def _over_training_data(self, state: State) -> dict[str, Array]:
         totals: dict[str, Array] = {}
@@ -86,7 +85,7 @@ class Evaluation:
         """Return the weights of some training rows, which sum to one over all."""
         offsets, p = self.task.data.offsets, self.task.client_weights
         low, high = np.searchsorted(offsets, first, side="right") - 1, np.searchsorted(offsets, last, side="left")
-        counts = np.diff(np.clip(offsets[low : high + 1], first, last))
+        counts = np.diff(np.clip(offsets[low : high + 1], first, last)).astype(np.int64)
         share = p[low:high] if self.task.reduction == "sum" else p[low:high] / self.task.data.sizes[low:high]
         return np.repeat(share, counts) / self.mass
 
