@@ -154,7 +154,7 @@ class Paged:
                     if last is not None:
                         states = _hand_over(states, last[1], *block.handed) if block.handed[2] else states
                         writing = self._settled(writing, worker.submit(self._write, *last))
-                    following = next((p for p in todo[k + 1 :] if p.length), None)
+                    following = todo[k + 1] if k + 1 < len(todo) else None
                     if ahead and following is not None:
                         coming = worker.submit(prepare, following, block.clients)
                     self.state, states = _run(
