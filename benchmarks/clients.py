@@ -2,8 +2,9 @@
 
     python benchmarks/clients.py table                 # 10³ … 10⁶ clients at equal S, alternately
     python benchmarks/clients.py long --folder /tmp    # a million clients, over 10⁵ of them touched, states in files
+    python benchmarks/clients.py again --folder /tmp   # the same for fewer rounds, and then with the same clients again
 
-Both write to benchmarks/results/clients.json (``--json``). The yardstick is the ordinary engine with 10³ clients, which
+All write to benchmarks/results/clients.json (``--json``). The yardstick is the ordinary engine with 10³ clients, which
 has everything on the device; it is measured again beside every part, so that a busy machine disturbs both alike.
 Compilation and evaluation are left out.
 """
@@ -11,7 +12,6 @@ Compilation and evaluation are left out.
 import argparse
 import json
 import os
-import platform
 import resource
 import statistics
 import tempfile
@@ -72,7 +72,7 @@ def memory() -> dict[str, float]:
 
 def machine() -> dict[str, object]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    return {"cores": os.cpu_count(), "memory_gb": total, "kernel": platform.release(), "load": os.getloadavg()}
+    return {"cores": os.cpu_count(), "memory_gb": total, "load": os.getloadavg()}
 
 
 def table(clients: list[int], rounds: int, repeat: int) -> dict[str, object]:
@@ -110,12 +110,16 @@ def long(clients: int, rounds: int, again: int, hidden: int, steps: int, folder:
         beside = max(20, rounds // 40)
         for engine in (small, large):
             seconds_per_round(engine, beside)  # compiles
-        for part in range(10 + (2 if again else 0)):
-            first = part < 10
-            number = (rounds - beside) // 10 if first else again // 2
+        news = 2 if again else 10
+        for part in range(news + (2 if again else 0)):
+            first = part < news
+            number = -(-(rounds - beside) // news) if first else again // 2
             before = seconds_per_round(small, beside)
-            sampler = None if first else Again(clients, rounds)
-            measured = seconds_per_round(large, number, sampler)
+            if part == news:
+                ago = int(large.state.round)
+            cpu = time.process_time()
+            measured = seconds_per_round(large, number, None if first else Again(clients, ago))
+            cpu = (time.process_time() - cpu) / number
             base = (before + seconds_per_round(small, beside)) / 2
             found["parts"].append(
                 {
@@ -124,6 +128,7 @@ def long(clients: int, rounds: int, again: int, hidden: int, steps: int, folder:
                     "seconds": measured,
                     "base": base,
                     "ratio": measured / base,
+                    "cpu_seconds": cpu,
                     "touched": large.spill.used,
                     "state_gb": large.spill.used * large.spill.row_bytes / 1e9,
                     "disk_gb": large.spill.disk_bytes / 1e9,
@@ -143,10 +148,9 @@ def long(clients: int, rounds: int, again: int, hidden: int, steps: int, folder:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "long"))
-    parser.add_argument("--rounds", type=int, help="of one repetition (table: 512), of the long run (2250)")
+    parser.add_argument("what", choices=("table", "long", "again"))
+    parser.add_argument("--rounds", type=int, help="of a repetition (table: 512), of the run (2250, 400)")
     parser.add_argument("--repeat", type=int, default=5, help="repetitions of the table")
-    parser.add_argument("--again", type=int, default=400, help="rounds in which the long run meets old clients")
     parser.add_argument("--clients", type=int, default=10**6, help="of the long run")
     parser.add_argument(
         "--hidden", type=int, default=220, help="units in the two hidden layers of the long run's model"
@@ -160,7 +164,9 @@ def main() -> None:
     if given.what == "table":
         found = table([10**3, 10**4, 10**5, 10**6], given.rounds or 512, given.repeat)
     else:
-        found = long(given.clients, given.rounds or 2250, given.again, given.hidden, given.steps, given.folder)
+        rounds = given.rounds or (2250 if given.what == "long" else 400)
+        again = rounds if given.what == "again" else 0
+        found = long(given.clients, rounds, again, given.hidden, given.steps, given.folder)
     found["machine"] = {"before": start, "after": machine()}
     written = json.loads(given.json.read_text()) if given.json.exists() else {}
     given.json.parent.mkdir(parents=True, exist_ok=True)

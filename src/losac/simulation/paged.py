@@ -38,7 +38,7 @@ BLOCK_BYTES = 2**27
 """Of the clients of one block, their states and data together."""
 MOST_ROUNDS = 64
 """In one block."""
-CHUNK_BYTES = 2**25
+CHUNK_BYTES = 2**22
 """Of states that go to the device at a time."""
 
 NOWHERE = Store((), ())
