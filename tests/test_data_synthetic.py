@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from losac.data import least_squares_optimum, logistic, lowrank, quadratic
+from losac.data import crowd, least_squares_optimum, logistic, lowrank, quadratic
 
 
 def gradient(data, w, weights, reduction):
@@ -64,7 +64,7 @@ def test_least_squares_recovers_the_low_rank_truth():
     assert np.linalg.norm(least_squares_optimum(data) - data.info["truth"]) < 0.2
 
 
-@pytest.mark.parametrize("make", [quadratic, partial(lowrank, rank=2), logistic])
+@pytest.mark.parametrize("make", [quadratic, partial(lowrank, rank=2), logistic, crowd])
 def test_the_seed_fixes_the_data_and_more_clients_change_nobody(make):
     few, again, other = (make(clients=3, samples=8, dim=4, seed=seed) for seed in (1, 1, 2))
     more = make(clients=5, samples=8, dim=4, seed=1)
@@ -72,6 +72,14 @@ def test_the_seed_fixes_the_data_and_more_clients_change_nobody(make):
     np.testing.assert_array_equal(few.y, again.y)
     np.testing.assert_array_equal(few.client(2)[0], more.client(2)[0])
     assert not np.array_equal(few.x, other.x)
+
+
+def test_a_crowd_goes_over_the_groups_it_is_drawn_in():
+    data, larger = crowd(clients=4100, samples=2, dim=3, classes=4), crowd(clients=9000, samples=2, dim=3, classes=4)
+    np.testing.assert_array_equal(data.x, larger.x[:8200])
+    np.testing.assert_array_equal(data.y, larger.y[:8200])
+    assert not np.array_equal(larger.client(0)[0], larger.client(4096)[0])
+    assert np.bincount(larger.y).min() > 1000
 
 
 def test_logistic_clients_agree_without_heterogeneity_and_differ_with_it():
@@ -95,6 +103,7 @@ def test_logistic_clients_agree_without_heterogeneity_and_differ_with_it():
         (lambda: quadratic(condition=0.5), "condition=0.5; give at least 1"),
         (lambda: lowrank(dim=4, rank=5), "rank=5; give a rank from 1 to dim=4"),
         (lambda: logistic(heterogeneity=2.0), "heterogeneity=2.0.*0 .*to 1"),
+        (lambda: crowd(heterogeneity=2.0), "heterogeneity=2.0.*0 .*to 1"),
         (lambda: logistic(classes=1), "classes=1; give at least 2"),
         (lambda: least_squares_optimum(quadratic(), "max"), "reduction='max'; give 'sum' or 'mean'"),
         (lambda: least_squares_optimum(quadratic(2), weights=[1, -1]), "non-negative.*2 clients"),

@@ -11,11 +11,12 @@ from losac.data.federated import FederatedData
 from losac.data.files import DataError
 from losac.data.load import datasets, load
 from losac.data.store import fetch
-from losac.data.synthetic import least_squares_optimum, logistic, lowrank, quadratic
+from losac.data.synthetic import crowd, least_squares_optimum, logistic, lowrank, quadratic
 
 __all__ = [
     "DataError",
     "FederatedData",
+    "crowd",
     "datasets",
     "fetch",
     "least_squares_optimum",

@@ -12,6 +12,7 @@ from losac.history.history import History
 from losac.simulation.costs import Costs, took_place
 from losac.simulation.engine import Engine, Measured
 from losac.simulation.members import Members
+from losac.simulation.paged import Paged
 from losac.trees import Tree
 
 
@@ -27,7 +28,7 @@ class Header(NamedTuple):
     steps: np.ndarray  # [phases, N]
 
 
-def header(engine: Engine | Members, algorithm: Algorithm, seed: int) -> Header:
+def header(engine: Engine | Members | Paged, algorithm: Algorithm, seed: int) -> Header:
     """Return the header of an engine's run, or of one member's."""
     data = engine.task.data
     steps = np.asarray(engine.problem.resident.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,8 +12,9 @@ from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
-from losac.simulation.engine import Engine, precision
+from losac.simulation.engine import precision
 from losac.simulation.layout import Layout
+from losac.simulation.residence import make_engine
 from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Gradients, Plan
 from losac.task import Task
@@ -40,6 +42,7 @@ def simulate(
     matmul: Matmul | None = None,
     state: Any = None,
     keep_state: bool = False,
+    store: str | Path = "auto",
     progress: Callable[[History], None] | None = None,
 ) -> History:
     """Simulate a federation.
@@ -66,6 +69,9 @@ def simulate(
         exact ``"tensorfloat32"`` or ``"bfloat16"``; by default the hardware's own choice.
       state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit.
       keep_state: keep the final state in the history (LoSAC's is M·d numbers per client).
+      store: where the clients' states live: ``"device"``; ``"memory"`` or a folder, from where only those of the next
+        few rounds go to the device (docs/clients.md); ``"auto"``: on the device where they fit. The numbers are the
+        same.
       progress: called with the history so far about once a second.
 
     Returns:
@@ -88,7 +94,7 @@ def simulate(
     check_counts(rounds, eval_every)
     check_matmul(matmul)
     with precision(plan.dtype, matmul):
-        engine = Engine(task, algorithm, plan, seed, state)
+        engine = make_engine(task, algorithm, plan, seed, state, store, rounds, keep_state)
         recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
         sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
@@ -99,7 +105,7 @@ def simulate(
                 raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
             if progress is not None:
                 progress(recorder.history())
-        return recorder.history(*engine.model(), engine.host_state() if keep_state else None)
+        return recorder.history(*engine.model(), engine.kept() if keep_state else None)
 
 
 def make_plan(

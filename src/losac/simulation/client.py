@@ -48,11 +48,20 @@ class ClientShape(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """The arrays of all clients that a client's work reads: data, weights N·p_i, steps [phases, N]."""
+    """The arrays of all clients that a client's work reads: data, weights N·p_i, steps [phases, N].
+
+    Where only some clients are at hand, ``names`` says which client each place of these arrays holds: clients go by
+    their places then, and only what is random goes by their names.
+    """
 
     rows: Rows
     weight: Array
     steps: Array
+    names: Array | None = None
+
+    def name(self, place: Any) -> Any:
+        """Return the client at a place."""
+        return place if self.names is None else self.names[place]
 
 
 class Row(NamedTuple):

@@ -54,7 +54,8 @@ class Engine:
         self.shape = setup.share_out(task, self.shape, self.problem, plan.dtype)
         self.state: State = setup.first_state(task, self.shape, self.problem, seed, plan.dtype)
         if state is not None:
-            self.state = self._adopt(state)
+            taken = adopted(self.state, state, algorithm, self.shape, self.problem)
+            self.state = place_state(taken, self.shape.layout, self.shape.client.clients)
         self.costs: tuple[Costs, ...] = costs(self.shape, self.problem, self.state)
 
     def model(self) -> tuple[Tree, Tree]:
@@ -62,7 +63,7 @@ class Engine:
         x = self.algorithm.at(self.state.round).model(self.state.server)
         return map_trees(np.asarray, x), map_trees(np.asarray, self.state.model_state)
 
-    def host_state(self) -> State:
+    def kept(self) -> State:
         """Return the state as NumPy arrays, [N, …] for the clients' on any layout."""
         return host_state(self.state, self.shape.client.clients)
 
@@ -98,21 +99,32 @@ class Engine:
             if not live:  # the first call compiles, so that its time says too little: grow step by step
                 take = int(np.clip(CALL_SECONDS / seconds * len(part), 1, min(most, 4 * take)))
 
-    def _adopt(self, given: Any) -> State:
-        """Take a state from outside after checking that it fits this run and the method's invariant."""
-        own: Any = jax.tree.structure(self.state)
-        if jax.tree.structure(given) != own:
-            raise ValueError("the given state is of another algorithm, model or storage than this run")
-        n = self.shape.client.clients
-        expected = jax.eval_shape(lambda s: s._replace(store=map_trees(lambda a: a[:n], s.store)), self.state)
-        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(given)):
-            if a.shape != np.shape(b):
-                raise ValueError(
-                    f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
-                )
-        setup.check_given(self.algorithm, self.shape, self.problem, given)
-        host = map_trees(lambda a, b: np.asarray(b, a.dtype) if not is_key(a) else b, expected, given)
-        return place_state(host, self.shape.layout, n)
+
+def adopted(own: Any, given: Any, algorithm: Algorithm, shape: Shape, problem: Problem) -> Any:
+    """Return a state from outside, as NumPy arrays, after checking that it fits a run and the method's invariant.
+
+    Args:
+      own: the run's own state, whose arrays of clients may be longer than there are clients.
+      given: the state to take.
+      algorithm, shape, problem: the run's.
+    """
+    structure: Any = jax.tree.structure(own)
+    if jax.tree.structure(given) != structure:
+        raise ValueError("the given state is of another algorithm, model or storage than this run")
+    n = shape.client.clients
+    expected = jax.eval_shape(lambda s: s._replace(store=map_trees(lambda a: a[:n], s.store)), own)
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(given)):
+        if a.shape != np.shape(b):
+            raise ValueError(
+                f"the given state has shape {np.shape(b)} at {jax.tree_util.keystr(path)}; expected {a.shape}"
+            )
+    setup.check_given(algorithm, shape, problem, given)
+    return map_trees(lambda a, b: b if is_key(a) else np.asarray(b, a.dtype), expected, given)
+
+
+def host_copy(state: Any) -> Any:
+    """Return a state as NumPy arrays; random keys stay as they are."""
+    return map_trees(lambda a: a if is_key(a) else np.array(a), state)
 
 
 @contextmanager

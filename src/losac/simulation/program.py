@@ -27,7 +27,7 @@ from losac.simulation.drawing import Rows
 from losac.simulation.layout import Layout, Who, over_chunks, over_clients
 from losac.simulation.objective import weighted_sum
 from losac.simulation.state import Chunks, Problem, Schedule, Shape, State
-from losac.simulation.store import View, plan_blocks
+from losac.simulation.store import Plan, View, plan_blocks
 from losac.trees import Array, Tree, map_trees
 
 
@@ -146,6 +146,13 @@ def _broadcast_arrays(shared: Shared) -> list[Array]:
     return jax.tree.leaves(shared.message.content)
 
 
+def by_place(plan: Plan, resident: Resident) -> Plan:
+    """Return a plan that is asked by a client's place instead of its name."""
+    if plan is None or resident.names is None:
+        return plan
+    return lambda place: plan(resident.name(place))
+
+
 def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State:
     """Send out, let the clients work, and update the server."""
     algorithm, phase, place, ids, active, key, steps = turn
@@ -160,7 +167,7 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
 
     def one(shared: Shared, who: Who, row: Row, view: View | None) -> tuple[Message, Row, View | None]:
         algorithm, regularizer, resident, message, key, steps = shared
-        mine, common = jax.random.fold_in(key, who.client), jax.random.fold_in(key, shape.client.clients)
+        mine, common = jax.random.fold_in(key, resident.name(who.client)), jax.random.fold_in(key, shape.client.clients)
         visit = Visit(algorithm, algorithm.phases()[place], place, who.client, who.slot, mine, common, steps)
         return work(shape.client, resident, regularizer, visit, message, row, view)
 
@@ -168,10 +175,9 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
     if averages_by_weight(phase):
         weight = weight * problem.resident.weight[ids]
     store = state.store if phase.table else state.store._replace(table=())
-    plan = plan_blocks(phase.draw, key) if phase.table else None
-    total, store = over_clients(
-        shape.layout, shape.client.clients, one, _broadcast_arrays, shared, ids, active, weight, store, plan
-    )
+    plan = by_place(plan_blocks(phase.draw, key), problem.resident) if phase.table else None
+    places = problem.resident.weight.shape[0]
+    total, store = over_clients(shape.layout, places, one, _broadcast_arrays, shared, ids, active, weight, store, plan)
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     return state._replace(

@@ -160,9 +160,15 @@ def parameter_count(task: Task) -> int:
     return sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
 
 
+def _factored(shape: Shape) -> bool:
+    return any(form.factoring is not None for form in shape.client.phases)
+
+
 def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: State) -> None:
     """Refuse a given start that contradicts the method's invariant."""
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
+    if algorithm.table and problem.resident.weight.shape[0] < shape.client.clients and _factored(shape):
+        return  # to form the table takes the data of all clients, which a paged run does not have at hand
     table = formed_table(shape, problem, state.store.table) if algorithm.table else ()
     algorithm.at(0).check_state(here, state.server, state.store.rows.state, table)
 

@@ -8,16 +8,22 @@ import jax.numpy as jnp
 from losac.algorithms.contract import Algorithm
 from losac.simulation.client import Row, Tally
 from losac.simulation.costs import exchange
-from losac.simulation.mesh import pin_state, places
+from losac.simulation.mesh import pin_state
+from losac.simulation.mesh import places as places_for
 from losac.simulation.state import Problem, Shape, State
 from losac.simulation.store import Store
 from losac.trees import Array, Tree, map_trees
 
 
-def initial_state(shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array) -> State:
-    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only."""
+def initial_state(
+    shape: Shape, problem: Problem, params: Tree, model_state: Tree, key: Array, places: int | None = None
+) -> State:
+    """Return the state before the first round; every client's is a copy of one that depends on x⁰ only.
+
+    ``places`` is the number of clients to make room for, all of them by default.
+    """
     algorithm = problem.algorithm.at(0)
-    n = places(shape.layout, shape.client.clients)
+    n = places_for(shape.layout, shape.client.clients) if places is None else places
 
     def spread(tree: Tree, *lead: int) -> Tree:
         return map_trees(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), tree)
