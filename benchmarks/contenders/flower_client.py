@@ -15,7 +15,6 @@ from torch_models import loss_of, make_model
 @lru_cache(maxsize=1)
 def opened(path: str) -> tuple[Job, Any]:
     """Return the job and a model, once per process."""
-    torch.set_num_threads(1)
     job = Job(path, in_memory=False)
     return job, make_model(job)
 

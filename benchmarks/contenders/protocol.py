@@ -1,7 +1,7 @@
 """What every contender does: read the job, get ready, then run rounds when asked and wait in between.
 
 A contender is started with the path of a job. It says one line of JSON when it has run the rounds of the check and is
-ready; it answers ``run K`` with the seconds that K more rounds took, and ``end`` with its peak memory. It computes only
+ready; it answers ``run K`` with the seconds that K more rounds took, and ``end`` with its peak memory (and more). It computes only
 between a question and its answer.
 """
 
@@ -81,12 +81,11 @@ def serve(build: Callable[[Job], Runner], in_memory: bool = True) -> None:
     runner = build(job)
     loss = runner.check(job.check)
     ready = {"loss": loss, "plan": runner.plan, "about": runner.about, "ready_seconds": time.perf_counter() - began}
-    ready |= getattr(runner, "more", dict)()
     print(json.dumps(ready), file=answers)
     for line in sys.stdin:
         if line.startswith("run "):
             print(json.dumps({"seconds": runner.run(int(line.split()[1]))}), file=answers)
         else:
-            peak = getattr(runner, "peak", lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-            print(json.dumps({"peak_mb": peak()}), file=answers)
+            peak = getattr(runner, "peak", lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)()
+            print(json.dumps({"peak_mb": peak} | getattr(runner, "more", dict)()), file=answers)
             return

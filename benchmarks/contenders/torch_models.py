@@ -12,6 +12,7 @@ from protocol import Job
 from torch import nn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+torch.set_num_threads(1)  # until faster_threads has tried both: many threads on a busy machine take minutes
 
 
 class Matrix(nn.Module):
@@ -85,7 +86,6 @@ def faster_threads(run: Callable[[int], float]) -> str:
     seconds = {}
     for threads in (1, cores):
         torch.set_num_threads(threads)
-        run(1)
         seconds[threads] = min(run(1) for _ in range(2))
     threads = min(seconds, key=lambda n: seconds[n])
     torch.set_num_threads(threads)
