@@ -1,7 +1,7 @@
 """What every contender does: read the job, get ready, then run rounds when asked and wait in between.
 
 A contender is started with the path of a job. It says one line of JSON when it has run the rounds of the check and is
-ready; it answers ``run K`` with the seconds that K more rounds took, and ``end`` with its peak memory (and more). It computes only
+ready; it answers ``run K`` with the seconds that K more rounds took, and ``end`` with its peak memory. It computes only
 between a question and its answer.
 """
 

@@ -45,13 +45,17 @@ class Loop:
 
     def run(self, rounds: int) -> float:
         began = time.perf_counter()
+        self._evaluate_member()
         self._rounds(rounds)
+        self._evaluate_member()
+        synchronize()
+        return (time.perf_counter() - began) * self.job.members
+
+    def _evaluate_member(self) -> None:
         if self.job.members > 1:
             with torch.no_grad():
                 self._begin()
             mean_loss(self.job, self.model, self.x, self.y)
-        synchronize()
-        return (time.perf_counter() - began) * self.job.members
 
     def _rounds(self, rounds: int) -> None:
         one = {"fedavg": self._fedavg, "scaffold": self._scaffold, "losac": self._losac}[self.job.method]

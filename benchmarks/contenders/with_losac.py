@@ -42,7 +42,7 @@ class Rounds:
 class Sweep:
     """All members as one program."""
 
-    plan, about = "clients and batches", "one program; its time includes the evaluation of all members at the end"
+    plan, about = "clients and batches", "one program"
 
     def __init__(self, job: Job) -> None:
         self.job, self.task = job, task_of(job)

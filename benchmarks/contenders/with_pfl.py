@@ -2,7 +2,7 @@
 
 The planned clients are given by a user sampler. In the check their data holds the rows of the planned batches in order
 (pfl does not shuffle); the timed rounds take one pass over the clients' own data, as many steps on batches as large.
-SCAFFOLD is pfl's own, whose correction has the wrong sign: it is timed, and its loss is not expected to agree.
+SCAFFOLD is pfl's own, whose control variates have the wrong sign: it is timed, and its loss does not agree.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Simulation:
         self._rounds(rounds)
         loss = mean_loss(self.job, self.module, self.x, self.y)
         self.as_planned = False
-        wrong = "; its SCAFFOLD has the wrong sign" if self.storage is not None else ""
+        wrong = "; its control variates have the wrong sign" if self.storage is not None else ""
         self.about = f"{faster_threads(self.run)}; timed on batches in its own order{wrong}"
         return loss
 
