@@ -50,8 +50,9 @@ def images(clients: int, rows: int) -> losac.FederatedData:
     """Return noise of CIFAR-10's shape around one faint picture per class; clients are alike."""
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=clients * rows)
-    centres = 0.3 * rng.standard_normal((10, 32, 32, 3), dtype=np.float32)
+    centres = 0.1 * rng.standard_normal((10, 32, 32, 3), dtype=np.float32)
     x = rng.standard_normal((len(y), 32, 32, 3), dtype=np.float32)
+    x *= 0.1
     x += centres[y]
     return losac.FederatedData(x, y.astype(np.int32), rows * np.arange(clients + 1), name="images", num_classes=10)
 

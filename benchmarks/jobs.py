@@ -65,7 +65,7 @@ JOBS = {
     "J1-losac": Job("LoSAC on J1", "mnist", 1000, 50, "2nn", "losac", 4e-4, 60, contenders=("losac", "torch_loop")),
     "J3-losac": Job("LoSAC on J3", "mnist", 100, 10, "2nn", "losac", 1e-4, 600, contenders=("losac", "torch_loop")),
     "images": Job("pfl's CIFAR-10 job: FedAvg, CNN, N=1000, S=50", "images", 1000, 50, "cnn", "fedavg", 0.1, 50,
-                  batch_size=10, check=2, contenders=("losac", "torch_vmap", "torch_loop", "fedjax", "pfl")),
+                  batch_size=10, rounds=1, check=1, contenders=("losac", "torch_vmap", "torch_loop", "fedjax", "pfl")),
     "lowrank": Job("Low-rank matrices: LoSAC-Prox, 64×64, N=100, S=10", "lowrank", 100, 10, "matrix", "losac", 2e-3,
                    100, contenders=("losac", "torch_loop")),
     "sweep": Job("64 runs of J2: 8 step sizes × 8 seeds", "mnist", 1000, 50, "softmax", "fedavg", 4e-4, 60,

@@ -28,7 +28,7 @@ from jobs import CONTENDERS, JOBS, Job
 HERE = Path(__file__).parent
 WORK, RESULTS = HERE / ".work", HERE / "results"
 PATIENCE = 900.0
-LONG, AT_LEAST = 8.0, 2
+LONG, AT_LEAST = 3.0, 3
 """A contender whose repetition takes longer than LONG seconds takes part in AT_LEAST repetitions only."""
 
 
