@@ -21,7 +21,7 @@ from jobs import JOBS
 
 RESULTS = Path(__file__).parent / "results"
 LAYERS = ((784, 200), (200, 200), (200, 10))
-SECONDS = 0.4
+SECONDS = 1.5
 
 
 def step_flops(batch: int) -> int:
@@ -48,7 +48,7 @@ def products(batch: int, clients: int) -> tuple[Callable[..., Any], tuple[Any, .
     one = jax.vmap(step) if clients > 1 else step
     lead = (clients,) if clients > 1 else ()
     given = (jnp.ones((*lead, batch, 784)) * 1e-3, tuple(jnp.ones((*lead, *s)) * 1e-3 for s in LAYERS))
-    many = 200
+    many = 20
 
     def loop(x: Any, weights: Any) -> Any:
         return jax.lax.fori_loop(0, many, lambda _, w: one(x, w), weights)
@@ -74,16 +74,16 @@ def copying(numbers: int) -> tuple[Callable[..., Any], tuple[Any, ...], float]:
 
 
 def rate(function: Callable[..., Any], given: tuple[Any, ...], amount: float) -> float:
-    """Return the best rate of several calls."""
+    """Return the rate that nine of ten short calls do not reach: what others do in between does not lower it."""
     import jax
 
     jax.block_until_ready(function(*given))
-    best, until = 0.0, time.perf_counter() + SECONDS
-    while time.perf_counter() < until or not best:
+    rates, until = [], time.perf_counter() + SECONDS
+    while time.perf_counter() < until:
         began = time.perf_counter()
         jax.block_until_ready(function(*given))
-        best = max(best, amount / (time.perf_counter() - began))
-    return best
+        rates.append(amount / (time.perf_counter() - began))
+    return sorted(rates)[int(0.9 * len(rates))]
 
 
 def measures(on_gpu: bool) -> list[tuple[str, str, Callable[[], Any]]]:
@@ -92,11 +92,11 @@ def measures(on_gpu: bool) -> list[tuple[str, str, Callable[[], Any]]]:
     at_once = job.sampled if on_gpu else 1
     how = "all clients at once" if on_gpu else "one client at a time on each core"
     return [
-        ("product of large matrices, float32", "GFLOP/s", lambda: large(8192 if on_gpu else 1536)),
+        ("product of large matrices, float32", "GFLOP/s", lambda: large(8192 if on_gpu else 1024)),
         (f"J1's products and updates, batch {job.batch}, {how}", "GFLOP/s", lambda: products(job.batch, at_once)),
         (f"J3's products and updates, batch {third.batch}, {how}", "GFLOP/s",
          lambda: products(third.batch, third.sampled if on_gpu else 1)),
-        ("memory, one array read and one written", "GB/s", lambda: copying(2**28 if on_gpu else 2**25)),
+        ("memory, one array read and one written", "GB/s", lambda: copying(2**28 if on_gpu else 2**24)),
     ]  # fmt: skip
 
 
@@ -125,14 +125,14 @@ def _backend() -> tuple[bool, str]:
 
 
 def our_round(rounds: int) -> float:
-    """Return the seconds of a round of J1 on the simulator."""
+    """Return the seconds of a round of J1 on the simulator, by the same rule: one of ten short runs is faster."""
     from export import federated, first_weights
     from simulator import Simulator, make_algorithm, make_task
 
     job = JOBS["J1"]
     simulator = Simulator(make_task(job, federated(job), first_weights(job)), make_algorithm(job), job.sampled)
     simulator.run(rounds)
-    return min(simulator.run(rounds) for _ in range(5)) / rounds
+    return sorted(simulator.run(rounds) for _ in range(20))[2] / rounds
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
              for (what, unit, _), found in zip(measures(on_gpu), zip(*each))]  # fmt: skip
     job = JOBS["J1"]
     flops = step_flops(job.batch) * job.steps * job.sampled / 1e9
-    ours = our_round(100 if on_gpu else 20)
+    ours = our_round(50 if on_gpu else 5)
     big, own = rates[0]["rate"], rates[1]["rate"]
     share = [
         {"what": "operations in products", "unit": "GFLOP", "value": flops},

@@ -44,23 +44,18 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), None)
 
 
-def operations(folder: str) -> tuple[Counter[str], int]:
-    """Return the seconds of each kind of operation in a trace, and the number of lines that have any."""
+def operations(folder: str) -> Counter[str]:
+    """Return the seconds of each kind of operation in a trace, summed over the devices."""
     (path,) = Path(folder).rglob("*.xplane.pb")
     seconds: Counter[str] = Counter()
-    lines = 0
     for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
         on_device = plane.name.startswith("/device:")
         for line in plane.lines:
-            if not (line.name.startswith("tf_XLAEigen") or (on_device and line.name == "XLA Ops")):
-                continue
-            found: Counter[str] = Counter()
-            for event in line.events:
-                if kind := kind_of(event.name):
-                    found[kind] += event.duration_ns / 1e9
-            seconds += found
-            lines += sum(found.values()) > 0
-    return seconds, max(1, lines)
+            if line.name == "XLA Ops" if on_device else line.name.startswith("tf_XLA"):
+                for event in line.events:
+                    if kind := kind_of(event.name):
+                        seconds[kind] += event.duration_ns / 1e9
+    return seconds
 
 
 def profile(name: str, rounds: int) -> dict[str, Any]:
@@ -73,8 +68,9 @@ def profile(name: str, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             traced = simulator.run(rounds) / rounds
-        seconds, lines = operations(folder)
-    shares = {kind: seconds[kind] / lines / rounds / traced for kind in KINDS if seconds[kind] > 0}
+        seconds = operations(folder)
+    devices = simulator.engine.shape.layout.devices
+    shares = {kind: seconds[kind] / devices / rounds / traced for kind in KINDS if seconds[kind] > 0}
     shares["the rest: loops, starting operations, waiting"] = 1 - sum(shares.values())
     parts = [{"part": part, "share": share, "seconds": share * alone} for part, share in shares.items()]
     return {"job": name, "title": job.title, "seconds": alone, "seconds_traced": traced, "parts": parts}
