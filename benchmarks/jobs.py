@@ -69,7 +69,7 @@ JOBS = {
     "lowrank": Job("Low-rank matrices: LoSAC-Prox, 64×64, N=100, S=10", "lowrank", 100, 10, "matrix", "losac", 2e-3,
                    100, contenders=("losac", "torch_loop")),
     "sweep": Job("64 runs of J2: 8 step sizes × 8 seeds", "mnist", 1000, 50, "softmax", "fedavg", 4e-4, 60,
-                 members=64, rounds=20, contenders=("losac", "losac_loop", "torch_loop")),
+                 members=64, rounds=20, check=20, contenders=("losac", "losac_loop", "torch_loop")),
 }  # fmt: skip
 SWEPT_STEPS = tuple(4e-4 * 2.0**k for k in range(-7, 1))
 SWEPT_SEEDS = tuple(range(8))

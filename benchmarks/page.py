@@ -50,14 +50,14 @@ LIMITS = """## What the others do and do not do
   is as many batches.
 - **Flower** 1.41.0 simulates every client as a message to a Ray worker process. Its sampling has no seed, so its loss
   is compared with those of losac with other seeds. The start of Ray and of the virtual nodes, at every run, is not
-  counted. It has no client state that survives a run and its SCAFFOLD is an old baseline outside the library. It is
-  the only one here that also runs on real devices. Its memory is the sum over its processes, in which shared pages
+  counted. It has no client state that survives a run and its SCAFFOLD is an old baseline outside the library. Its
+  apps also run on real devices. Its memory is the sum over its processes, in which shared pages
   count once for each.
 - **The hand-written PyTorch loop** is what a paper's code looks like: a loop over clients and steps, autograd, an
   optimiser. It can do everything, and everything is to be written and tested by hand: SCAFFOLD and LoSAC with their
   tables and the proximal step are in `benchmarks/contenders/torch_loop.py`.
-- **torch.func.vmap** over stacked client models is the fastest PyTorch we could write; it holds S copies of the model
-  and of the activations, and needs clients with equal batches.
+- **torch.func.vmap** over stacked client models holds S copies of the model and of the activations, and needs clients
+  with equal batches.
 - **losac** compiles for each new shape of a problem (seconds, in the column *ready*, with loading the data and the
   rounds of the check), and holds all clients' data and tables in memory.
 """
@@ -113,7 +113,10 @@ def spread(values: list[float]) -> str:
 
 def milliseconds(values: list[float]) -> str:
     """Write the median of some seconds in milliseconds."""
-    return f"{1e3 * statistics.median(values):.3g}" if values else "–"
+    if not values:
+        return "–"
+    middle = 1e3 * statistics.median(values)
+    return f"{middle:,.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
 def overview(found: list[dict[str, Any]]) -> str:
@@ -222,6 +225,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         ours = one["contenders"].get("losac", {}).get("seconds_per_round", [])
         axis.set_title(f"{one['title']}\nlosac: {milliseconds(ours)} ms per round", fontsize=8.5, loc="left")
         axis.tick_params(axis="x", labelsize=8)
+        axis.xaxis.set_major_formatter("{x:g}×")
     figure.supxlabel("time of a round over losac's (median; line: smallest to largest)", fontsize=9)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)

@@ -19,6 +19,8 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,17 @@ class Contender:
         self.rounds = max(1, min(most, int(target / one)))
         self.warm()
 
+    def get_going(self, job: Job, target: float) -> None:
+        """Settle how many rounds a repetition has; Flower starts a simulation for each, and has three."""
+        if self.name == "flower":
+            self.rounds = 3
+        elif job.rounds:
+            self.rounds = job.rounds
+            if job.rounds != job.check:
+                self.warm()
+        else:
+            self.calibrate(target, 500)
+
     def warm(self) -> None:
         """Run a repetition that does not count: the first of its length may compile."""
         if self.rounds > 1:
@@ -132,35 +145,39 @@ def measure(name: str, job: Job, chosen: list[str], repetitions: int, target: fl
     """Run one job: start the contenders, let them take turns, and judge whether all have learned the same."""
     from export import export
 
-    path, running, found = export(name, job, WORK), {}, {}
-    for who in (c for c in job.contenders if c in chosen):
-        print(f"  {name}: starting {who}", flush=True)
+    path = export(name, job, WORK)
+    running: dict[str, Contender] = {}
+    found: dict[str, Any] = {}
+
+    def attempt(who: str, action: Callable[[], None]) -> None:
         try:
-            running[who] = Contender(who, name, path)
-            if who == "flower":
-                running[who].rounds = 3  # a simulation is started for every repetition
-            elif job.rounds:
-                running[who].rounds = job.rounds
-                running[who].warm()
-            else:
-                running[who].calibrate(target, 500)
+            action()
         except (RuntimeError, OSError) as problem:
             print(f"  {name}: {who} is left out: {problem}", flush=True)
             found[who] = {"failed": _without_paths(str(problem))}
             running.pop(who, None)
-    for k in range(repetitions):
-        for who, contender in list(running.items()):
-            if contender.tired:
-                continue
-            try:
-                per_round = contender.repeat()
-                print(f"  {name}: {k + 1}/{repetitions} {who:12} {per_round:9.5f} s per round", flush=True)
-            except (RuntimeError, OSError) as problem:
-                print(f"  {name}: {who} is left out: {problem}", flush=True)
-                found[who] = {"failed": _without_paths(str(problem))}
-                del running[who]
-    for who, contender in running.items():
-        found[who] = contender.end()
+
+    def start(who: str) -> None:
+        print(f"  {name}: starting {who}", flush=True)
+        running[who] = Contender(who, name, path)
+        running[who].get_going(job, target)
+
+    def take_turn(who: str, turn: int) -> None:
+        if not running[who].tired:
+            per_round = running[who].repeat()
+            print(f"  {name}: {turn}/{repetitions} {who:12} {per_round:9.5f} s per round", flush=True)
+
+    try:
+        for who in (c for c in job.contenders if c in chosen):
+            attempt(who, partial(start, who))
+        for turn in range(1, repetitions + 1):
+            for who in list(running):
+                attempt(who, partial(take_turn, who, turn))
+        for who in list(running):
+            attempt(who, lambda who=who: found.update({who: running[who].end()}))
+    finally:
+        for contender in running.values():
+            contender.stop()
     judge(found)
     return {"job": name, "title": job.title, "check": job.check, "target_seconds": target, "contenders": found}
 

@@ -30,7 +30,7 @@ def bench(monkeypatch):
 
 
 def small(bench, **changes):
-    """J1 on ten clients of the synthetic kind, described like the real one."""
+    """J1 on six clients."""
     return replace(bench("jobs").JOBS["J1"], clients=6, sampled=3, rows=60, check=2, **changes)
 
 
@@ -68,7 +68,7 @@ def test_a_hand_written_loop_that_follows_the_exported_plan_is_losac(bench, tmp_
 
 def test_the_planned_rows_of_a_client_are_its_own(bench, tmp_path, monkeypatch):
     export, protocol = bench("export"), bench("protocol")
-    job = small(bench)
+    job = small(bench, model="softmax")
     monkeypatch.setattr(export, "federated", lambda job: tiny_mnist(job.clients, job.rows))
     given = protocol.Job(str(export.export("small", job, tmp_path)))
     for slot, client in enumerate(given.clients_of(0)):
