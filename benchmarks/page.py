@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    across = 3
+    across, most = 3, max(len(one["contenders"]) for one in found)
+    furthest = 3 * max(max(ratios(one, name), default=1) for one in found for name in one["contenders"])
     rows = -(-len(found) // across)
     figure, axes = plt.subplots(rows, across, figsize=(12, 2.5 * rows), squeeze=False, layout="constrained")
     for axis in axes.flat[len(found) :]:
@@ -215,17 +217,17 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
             if name != "losac":
                 axis.plot([min(values), max(values)], [place, place], color="black", linewidth=1)
             axis.text(max(values) * 1.08, place, f"{short(middle)}×", va="center", fontsize=8)
-        axis.set(
-            xscale="log", yticks=range(len(names)), xlim=(0.5, 3 * max([2, *map(max, (ratios(one, n) for n in names))]))
-        )
+        axis.set(xscale="log", yticks=range(len(names)), xlim=(0.3, furthest), ylim=(most - 0.5, -0.5))
         axis.set_yticklabels([CONTENDERS[name].title for name in names], fontsize=8)
         axis.axvline(1, color="grey", linewidth=0.8)
-        axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
         ours = one["contenders"].get("losac", {}).get("seconds_per_round", [])
-        axis.set_title(f"{one['title']}\nlosac: {milliseconds(ours)} ms per round", fontsize=8.5, loc="left")
+        axis.set_title(
+            f"{textwrap.fill(one['title'], 36)}\nlosac: {milliseconds(ours)} ms per round", fontsize=8.5, loc="left"
+        )
         axis.tick_params(axis="x", labelsize=8)
         axis.xaxis.set_major_formatter("{x:g}×")
+        axis.xaxis.set_minor_formatter("")
     figure.supxlabel("time of a round over losac's (median; line: smallest to largest)", fontsize=9)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=130)
