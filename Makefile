@@ -1,4 +1,5 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each builds the virtual environment it needs.
+# `make bench` times losac beside other libraries, each in an environment of its own (docs/speed.md).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,7 +27,10 @@ docs: $(VENV)/.ready
 	$(BIN)/python docs/generate_results.py
 
 bench: $(VENV)/.ready
-	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/build.py
+	$(BIN)/python benchmarks/floor.py
+	$(BIN)/python benchmarks/profile_round.py
+	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) benchmarks/.envs benchmarks/.work demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
