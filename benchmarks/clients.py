@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import losac
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.losses import CrossEntropy
 from losac.simulation.engine import Engine
 from losac.simulation.paged import Paged
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where the files of the long run lie")
     parser.add_argument("--json", type=Path, default=RESULTS)
     given = parser.parse_args()
-    one_device_per_core()
+    prepare_jax()
     start = machine()
     if given.what == "table":
         found = table([10**3, 10**4, 10**5, 10**6], given.rounds or 512, given.repeat)

@@ -11,7 +11,7 @@ import numpy as np
 from jobs import STRENGTH
 
 import losac
-from losac._devices import one_device_per_core
+from losac._devices import prepare_jax
 from losac.simulation.engine import Engine
 from losac.simulation.sampling import Uniform
 from losac.simulation.setup import Plan
@@ -62,8 +62,8 @@ class Simulator:
     """A run that goes on as long as it is asked to; nothing is evaluated in the timed rounds."""
 
     def __init__(self, task: losac.Task, algorithm: losac.algorithms.Algorithm, sampled: int, seed: int = 0) -> None:
-        one_device_per_core()
-        self.engine = Engine(task, algorithm, Plan(sampled, np.float32, None, None, NEVER), seed)
+        prepare_jax()
+        self.engine = Engine(task, algorithm, Plan(sampled, np.float32, None, None, NEVER, "auto"), seed)
         self.sampler = Uniform(task.data.num_clients, sampled)
 
     def run(self, rounds: int) -> float:
