@@ -2,10 +2,10 @@
 
     LOSAC_DATA_DIR=path/to/data python benchmarks/gpu.py --json benchmarks/results/gpu.json
 
-The images are synthetic, of CIFAR-10's shape: 1000 clients × 50 images, 50 a round, batches of 10, one pass, 1500 rounds,
-with matrix products in the hardware's own precision and in bfloat16. Table 2 is SCAFFOLD and LoSAC on MNIST, HAR and ESR
-for three M and three T with three seeds each, as ``losac reproduce table2`` runs it, in several processes; its time
-contains the start of the processes and all compilation.
+The images are synthetic, of CIFAR-10's shape: 1000 clients × 50 images, 50 a round, batches of 10, one pass, 1500
+rounds, with matrix products in the hardware's own precision and in bfloat16. Table 2 is SCAFFOLD and LoSAC on MNIST,
+HAR and ESR for three M and three T with three seeds each, as ``losac reproduce table2`` runs it, in several processes;
+its time contains the start of the processes and all compilation.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from export import federated, first_weights
 from jobs import JOBS
 from simulator import Simulator, make_algorithm, make_task, mean_loss
@@ -23,6 +24,7 @@ from simulator import Simulator, make_algorithm, make_task, mean_loss
 from losac.reproduce import STUDIES
 from losac.reproduce.runner import run_jobs
 from losac.reproduce.study import Options
+from losac.simulation.engine import precision as in_precision
 
 ROUNDS = 1500
 
@@ -32,7 +34,7 @@ def images(precision: str | None, rounds: int) -> dict[str, Any]:
     job = JOBS["images"]
     data = federated(job)
     task = make_task(job, data, first_weights(job))
-    with jax.default_matmul_precision(precision):
+    with in_precision(np.float32, precision):
         began = time.perf_counter()
         simulator = Simulator(task, make_algorithm(job), job.sampled)
         first = simulator.run(rounds)

@@ -127,10 +127,17 @@ def host_copy(state: Any) -> Any:
     return map_trees(lambda a: a if is_key(a) else np.array(a), state)
 
 
+GPU_PRODUCTS = {"float32": "highest", "tensorfloat32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
+"""What a GPU's compiler calls the precisions of matrix products; a CPU has one only."""
+
+
 @contextmanager
 def precision(dtype: Any, matmul: str | None = None) -> Iterator[None]:
     """Return the context in which arrays of this dtype can be made, and matrix products are of this precision."""
-    with enable_x64(np.dtype(dtype).itemsize == 8), jax.default_matmul_precision(matmul) if matmul else nullcontext():
+    products = nullcontext()
+    if matmul is not None:
+        products = jax.default_matmul_precision(GPU_PRODUCTS[matmul] if jax.default_backend() == "gpu" else matmul)
+    with enable_x64(np.dtype(dtype).itemsize == 8), products:
         yield
 
 

@@ -61,7 +61,7 @@ class Factoring(NamedTuple):
                 continue
             factors = [a.astype(self.dtypes[k]) for a in kept]
             outer = Outer(traced.inputs[k], factors[0]) if layer.data else Outer(*factors)
-            found.append(Matrix(self.shapes[k], (), (outer,), layer.lazy))
+            found.append(Matrix(self.shapes[k], (), (outer,), layer.lazy, layer.exact))
         return jax.tree.unflatten(self.structure, found)
 
     def pack(self, y: Tree, gradient: Tree) -> Tree:
@@ -98,6 +98,8 @@ def choose(
         apart = lazy and steps is not None and 0 < steps <= MOST_STEPS
         apart = apart and (every or rank * (layer.inputs + layer.outputs) <= STAYS_APART * size)
         stored = table and (every or layer.numbers < size)
-        return layer._replace(lazy=apart and (stored or not table)) if stored or (apart and not table) else None
+        if table:
+            return layer._replace(lazy=apart, exact=True) if stored else None
+        return layer._replace(lazy=True) if apart else None
 
     return tuple(one(layer) for layer in found)

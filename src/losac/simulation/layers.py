@@ -27,7 +27,8 @@ _CALLS = ("pjit", "jit", "closed_call")
 class Layer(NamedTuple):
     """A dense layer: the number of rows that go through it, inputs, outputs, the outcome's shape and dtype.
 
-    ``data`` says that its inputs do not depend on any parameter; ``lazy`` that the local model's may stay apart.
+    ``data`` says that its inputs do not depend on any parameter; ``lazy`` that the local model's may stay apart;
+    ``exact`` that its gradients are remembered, and so must be added up in full precision.
     """
 
     rows: int
@@ -36,6 +37,7 @@ class Layer(NamedTuple):
     shape: tuple[int, ...]
     data: bool
     lazy: bool = False
+    exact: bool = False
 
     @property
     def numbers(self) -> int:
@@ -133,7 +135,7 @@ def gradient(traced: Traced, params: Tree, layers: Sequence[Layer | None]) -> tu
             found.append(others[k])
             continue
         inputs = traced.inputs[k] if layer.data else flat(a[k], layer.inputs)
-        found.append(Matrix(leaf.shape, (), (Outer(inputs, flat(b[k], layer.outputs)),), layer.lazy))
+        found.append(Matrix(leaf.shape, (), (Outer(inputs, flat(b[k], layer.outputs)),), layer.lazy, layer.exact))
     return jax.tree.unflatten(tree, found), along
 
 

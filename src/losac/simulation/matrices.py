@@ -36,14 +36,21 @@ class Matrix:
       known: pairs of a coefficient and an array of that shape.
       outers: the products.
       lazy: whether it may stay apart after a local step.
+      exact: whether products are formed in full precision whatever the hardware prefers: what is added up over many
+        rounds, as LoSAC's φ, would else walk away from the sum of what the clients keep.
     """
 
     __array_ufunc__ = None  # a NumPy array on the left leaves the operation to this class
 
     def __init__(
-        self, shape: tuple[int, ...], known: tuple[tuple[Any, Array], ...], outers: tuple[Outer, ...], lazy: bool
+        self,
+        shape: tuple[int, ...],
+        known: tuple[tuple[Any, Array], ...],
+        outers: tuple[Outer, ...],
+        lazy: bool,
+        exact: bool = False,
     ) -> None:
-        self.shape, self.known, self.outers, self.lazy = shape, known, outers, lazy
+        self.shape, self.known, self.outers, self.lazy, self.exact = shape, known, outers, lazy, exact
 
     def __add__(self, other: Any) -> Matrix:
         if isinstance(other, int | float) and other == 0:
@@ -51,7 +58,7 @@ class Matrix:
         if not isinstance(other, Matrix):
             if jnp.shape(other) != self.shape:
                 raise NotLinearError(f"a matrix of shape {self.shape} plus something of shape {jnp.shape(other)}")
-            other = Matrix(self.shape, ((1.0, other),), (), self.lazy)
+            other = Matrix(self.shape, ((1.0, other),), (), self.lazy, self.exact)
         known = list(self.known)
         for coefficient, array in other.known:
             place = next((k for k, (_, mine) in enumerate(known) if mine is array), None)
@@ -67,13 +74,13 @@ class Matrix:
             else:
                 outers[place] = Outer(a, outers[place].b + b)
         left = tuple(pair for pair in known if not (isinstance(pair[0], float) and pair[0] == 0))
-        return Matrix(self.shape, left, tuple(outers), self.lazy and other.lazy)
+        return Matrix(self.shape, left, tuple(outers), self.lazy and other.lazy, self.exact or other.exact)
 
     def __mul__(self, factor: Any) -> Matrix:
         if jnp.ndim(factor) != 0:
             raise NotLinearError(f"a matrix of shape {self.shape} times something of shape {jnp.shape(factor)}")
         known = tuple((coefficient * factor, array) for coefficient, array in self.known)
-        return Matrix(self.shape, known, tuple(Outer(a, b * factor) for a, b in self.outers), self.lazy)
+        return Matrix(self.shape, known, tuple(Outer(a, b * factor) for a, b in self.outers), self.lazy, self.exact)
 
     def __neg__(self) -> Matrix:
         return self * -1.0
@@ -108,7 +115,7 @@ class Matrix:
         if not self.outers:
             return total
         a, b = self.rows()
-        product = (a.T @ b).reshape(self.shape)
+        product = multiply(a.T, b, self.exact).reshape(self.shape)
         return product if total is None else total + product
 
 
@@ -125,12 +132,14 @@ def formed(tree: Tree, *, all_of_them: bool) -> Tree:
 class Sum:
     """A matrix as it leaves a client: coefficients of the message's arrays at some places, and one product."""
 
-    def __init__(self, shape: tuple[int, ...], places: tuple[int, ...], weights: Array, outer: Outer) -> None:
-        self.shape, self.places, self.weights, self.outer = shape, places, weights, outer
+    def __init__(
+        self, shape: tuple[int, ...], places: tuple[int, ...], exact: bool, weights: Array, outer: Outer
+    ) -> None:
+        self.shape, self.places, self.exact, self.weights, self.outer = shape, places, exact, weights, outer
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the arrays, and the rest."""
-        return (self.weights, self.outer), (self.shape, self.places)
+        return (self.weights, self.outer), (self.shape, self.places, self.exact)
 
     @classmethod
     def tree_unflatten(cls, static: tuple[Any, ...], arrays: tuple[Any, ...]) -> Sum:
@@ -155,7 +164,7 @@ def sent(tree: Tree, message: Tree) -> Tree:
             raise NotLinearError("an upload contains an array that is neither a gradient nor in the message")
         outer = leaf.rows()
         weights = jnp.stack([jnp.asarray(c, outer.b.dtype) for c, _ in leaf.known]) if places else jnp.zeros(0)
-        return Sum(leaf.shape, places, weights, outer)
+        return Sum(leaf.shape, places, leaf.exact, weights, outer)
 
     return map_trees(take, tree)
 
@@ -168,7 +177,7 @@ def weighted_total(weight: Array, uploads: Tree, arrays: Sequence[Array]) -> Tre
             return jnp.tensordot(weight.astype(leaf.dtype), leaf, 1)
         a, b = leaf.outer
         b = b * weight.astype(b.dtype)[:, None, None]
-        found = a.reshape(-1, a.shape[-1]).T @ b.reshape(-1, b.shape[-1])
+        found = multiply(a.reshape(-1, a.shape[-1]).T, b.reshape(-1, b.shape[-1]), leaf.exact)
         weights = weight.astype(b.dtype) @ leaf.weights
         return _with_known(found.reshape(leaf.shape), weights, leaf.places, arrays)
 
@@ -183,7 +192,7 @@ def add_scaled(total: Tree, weight: Array, upload: Tree, arrays: Sequence[Array]
             return old + weight.astype(leaf.dtype) * leaf
         a, b = leaf.outer
         scale = weight.astype(b.dtype)
-        found = old + (a.T @ (b * scale)).reshape(leaf.shape)
+        found = old + multiply(a.T, b * scale, leaf.exact).reshape(leaf.shape)
         return _with_known(found, scale * leaf.weights, leaf.places, arrays)
 
     return map_trees(add, upload, total, is_leaf=lambda leaf: isinstance(leaf, Sum))
@@ -205,6 +214,11 @@ def _with_known(total: Array, weights: Array, places: tuple[int, ...], arrays: S
     return total
 
 
+def multiply(a: Array, b: Array, exact: bool) -> Array:
+    """Return a·b, in full precision where it must be."""
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST if exact else None)
+
+
 def flat(array: Array, columns: int) -> Array:
     """Return an array as rows of so many columns."""
     return array.reshape(math.prod(array.shape) // columns, columns)
@@ -219,6 +233,7 @@ def rounded(tree: Tree, dtype: str, exact: Collection[Array] = ()) -> Tree:
     def each(leaf: Any) -> Any:
         if not isinstance(leaf, Matrix):
             return one(leaf)
-        return Matrix(leaf.shape, leaf.known, tuple(Outer(one(a), one(b)) for a, b in leaf.outers), leaf.lazy)
+        outers = tuple(Outer(one(a), one(b)) for a, b in leaf.outers)
+        return Matrix(leaf.shape, leaf.known, outers, leaf.lazy, leaf.exact)
 
     return map_trees(each, tree)
