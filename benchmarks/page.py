@@ -77,7 +77,14 @@ def write_page(results: Path, docs: Path) -> None:
         overview(found),
     ]
     parts += ["## Each job\n", *(section(one) for one in found), LIMITS]
-    for name, write in (("floor", floor_section), ("profile", profile_section)):
+    sections = (
+        ("gpu-rounds", gpu_section),
+        ("gpu", long_section),
+        ("precision", precision_section),
+        ("floor", floor_section),
+        ("profile", profile_section),
+    )
+    for name, write in sections:
         path = results / f"{name}.json"
         if path.exists():
             parts.append(write(json.loads(path.read_text())))
@@ -162,6 +169,50 @@ def section(one: dict[str, Any]) -> str:
         f"{machine['load_before']:.1f}; up to {most} repetitions{more}.\n"
     )
     return "\n".join(lines)
+
+
+def gpu_section(found: dict[str, Any]) -> str:
+    """Return the table of the rounds on a GPU."""
+    device = next(iter(found.values()))["device"]
+    lines = [
+        f"## On a GPU\n\n{device}, `python benchmarks/rounds.py --rounds 200 --json rounds.json`: "
+        "milliseconds per round, the calls' fixed costs included, beside FedAvg as a loop over clients around a jitted "
+        "step. Measured before the products that LoSAC's φ adds up were made exact (docs/simulator.md), which costs it "
+        "some more.\n",
+        "| job | losac: median (smallest) | plain loop (FedAvg) |\n|---|---|---|",
+    ]
+    for name, one in found.items():
+        ours = [pair[0] for pair in one["all"]]
+        lines.append(f"| {JOBS[name].title} | {1e3 * one['losac']:.2f} ({1e3 * min(ours):.2f}) | "
+                     f"{1e3 * one['plain loop (FedAvg)']:.0f} |")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def long_section(found: dict[str, Any]) -> str:
+    """Return what the long jobs took."""
+    images, table = found["images"], found["table2"]
+    return (
+        f"`python benchmarks/gpu.py`, {found['device']}: pfl's CIFAR-10 job, {images['rounds']} rounds, takes "
+        f"{images['seconds']:.1f} s, and {images['first']:.1f} s with compilation. All of the paper's Table 2, "
+        f"{table['runs']} runs of {table['seeds']} seeds each in {table['workers']} processes, takes "
+        f"{table['seconds']:.0f} s with the processes' start and all compilation.\n"
+    )
+
+
+def precision_section(found: dict[str, Any]) -> str:
+    """Return what a table in fewer bits costs."""
+    lines = [
+        f"## A table in fewer bits\n\n`python benchmarks/precision.py`, on {found['device']}: LoSAC on MNIST after "
+        f"{found['rounds']} rounds (half the paper's step, two seeds), and its distance from a9a's optimum, as a share "
+        "of that at the start. Gradients are rounded before they are used, so that φ stays the sum of the table; "
+        "LoSAC then settles where the rounded gradients add up to zero.\n",
+        "| table | loss | accuracy, % | distance on a9a |\n|---|---|---|---|",
+    ]
+    for name, row in found["table"].items():
+        title = "as computed" if name == "float32" else name
+        cells = f"{row['loss']:.4f} | {100 * row['accuracy']:.2f} | {row['a9a_distance']:.1e}"
+        lines.append(f"| {title} | {cells} |")
+    return "\n".join(lines) + "\n"
 
 
 def floor_section(floor: dict[str, Any]) -> str:

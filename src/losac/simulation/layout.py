@@ -48,6 +48,8 @@ Sums = Callable[[Any], Sequence[Array]]
 OwnWork = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 
 
+CPU_GROUP = 6
+"""Clients whose models stay apart are vectorised on a CPU in groups of at most so many, which stay in its cache."""
 SMALL = 2**14
 """Models with at most so many parameters are bound by overhead on a CPU, and are vectorised there too."""
 
@@ -57,7 +59,7 @@ def default_layout(sampled: int, large_table: bool, lazy: bool, parameters: int)
 
 
     A large table is updated in place on one device: gathering it over several would move more than it saves. Clients
-    whose models stay apart share the server's, and are vectorised on a CPU too.
+    whose models stay apart share the server's, and are vectorised on a CPU too, in small groups.
     """
     vectorised = jax.default_backend() != "cpu" or parameters <= SMALL
     if jax.process_count() > 1:
@@ -68,7 +70,17 @@ def default_layout(sampled: int, large_table: bool, lazy: bool, parameters: int)
     if vectorised:
         return Layout(-(-sampled // devices), devices)
     devices = 1 if large_table else min(devices, sampled)
-    return Layout(-(-sampled // devices) if lazy else 1, devices)
+    return Layout(_even_groups(-(-sampled // devices)) if lazy else 1, devices)
+
+
+def _even_groups(clients: int) -> int:
+    """Return the size of equal groups of at most :data:`CPU_GROUP` clients.
+
+    >>> _even_groups(25), _even_groups(5), _even_groups(8)
+    (5, 5, 4)
+    """
+    groups = -(-clients // CPU_GROUP)
+    return -(-clients // groups)
 
 
 def over_clients(
