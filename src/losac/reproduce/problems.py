@@ -37,7 +37,7 @@ START: Start = "he"
 
 
 PREPROCESSING = {"esr": "row-mean"}
-"""Nor does it state how ESR's rows were prepared; the study ``esr`` searches for it."""
+"""Nor does it state how ESR's rows were prepared; the study ``esr`` searches for it, and found a nearer one since."""
 
 
 @lru_cache(maxsize=2)
