@@ -190,3 +190,8 @@ def test_other_step_sizes_seeds_and_rounds_are_not_compiled_anew(task):
 def test_wrong_options_are_named(task, option, words):
     with pytest.raises(ValueError, match=words):
         losac.simulate(task, METHODS["fedavg"], rounds=1, **option)
+
+
+def test_a_rounded_table_and_transformed_uploads_exclude_each_other(task):
+    with pytest.raises(ValueError, match="either uploads or table_dtype"):
+        losac.simulate(task, A.losac(0.01, 2, 4, uploads=(A.qsgd(4),)), rounds=1, table_dtype="bfloat16")

@@ -149,12 +149,7 @@ def logistic(
     FederatedData('logistic': 3 clients, 60 rows (20 each), x (4,) float32, y () int32, 2 classes,
     test 15 rows)
     """
-    _at_least("clients", clients, 1)
-    _at_least("samples", samples, 1)
-    _at_least("dim", dim, 1)
-    _at_least("classes", classes, 2)
-    if not 0 <= heterogeneity <= 1:
-        raise ValueError(f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)")
+    _check_classes(clients, samples, dim, classes, heterogeneity)
     shared = np.random.default_rng([seed, _SHARED]).standard_normal((dim, classes))
     spread = np.arange(1, dim + 1) ** -0.6
     train: list[tuple[NDArray[Any], NDArray[Any]]] = []
@@ -191,12 +186,7 @@ def crowd(
     >>> crowd(clients=5000, samples=4, dim=6)
     FederatedData('crowd': 5,000 clients, 20,000 rows (4 each), x (6,) float32, y () int32, 10 classes)
     """
-    _at_least("clients", clients, 1)
-    _at_least("samples", samples, 1)
-    _at_least("dim", dim, 1)
-    _at_least("classes", classes, 2)
-    if not 0 <= heterogeneity <= 1:
-        raise ValueError(f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)")
+    _check_classes(clients, samples, dim, classes, heterogeneity)
     shared = np.random.default_rng([seed, _SHARED]).standard_normal((dim, classes), np.float32) / np.float32(dim**0.5)
     x = np.empty((clients * samples, dim), np.float32)
     y = np.empty(clients * samples, np.int32)
@@ -218,3 +208,12 @@ def crowd(
 def _at_least(name: str, value: float, low: float) -> None:
     if not value >= low:
         raise ValueError(f"{name}={value}; give at least {low}")
+
+
+def _check_classes(clients: int, samples: int, dim: int, classes: int, heterogeneity: float) -> None:
+    _at_least("clients", clients, 1)
+    _at_least("samples", samples, 1)
+    _at_least("dim", dim, 1)
+    _at_least("classes", classes, 2)
+    if not 0 <= heterogeneity <= 1:
+        raise ValueError(f"heterogeneity={heterogeneity}; give a number from 0 (alike) to 1 (nothing in common)")

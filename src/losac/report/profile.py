@@ -29,6 +29,7 @@ from losac.algorithms.contract import Algorithm, Clients, Draw
 from losac.data import FederatedData, quadratic
 from losac.history import DivergedError, simulate
 from losac.simulation import Layout, drawing, program, setup
+from losac.simulation.arrays import parameter_count
 from losac.simulation.costs import Costs
 from losac.simulation.costs import costs as measured_costs
 from losac.simulation.engine import Engine, default_plan, precision
@@ -208,7 +209,7 @@ def _factored_table(algorithm: Algorithm, task: Task) -> float:
     rows = [(np.repeat(x[:1], BLOCK_ROWS * blocks, 0), np.repeat(y[:1], BLOCK_ROWS * blocks, 0))]
     wide = dataclasses.replace(task, data=FederatedData.from_clients(rows), weights="uniform")
     shape = setup.shapes(wide, algorithm, default_plan(1)._replace(gradients="factored"))
-    size = setup.parameter_count(task)
+    size = parameter_count(task)
     return blocks * entry_size(shape.client, size) / size
 
 

@@ -18,12 +18,13 @@ import numpy as np
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm, Draw, Local, Phase
 from losac.simulation import program
+from losac.simulation.arrays import parameter_count
 from losac.simulation.client import Message, Tally, Visit, train
 from losac.simulation.engine import Engine, blank_schedule, precision
 from losac.simulation.layout import Layout, default_layout, over_chunks
 from losac.simulation.objective import weighted_sum
 from losac.simulation.sampling import Uniform, draw_clients
-from losac.simulation.setup import Plan, parameter_count
+from losac.simulation.setup import Plan
 from losac.simulation.state import Problem, Shape, State
 from losac.simulation.store import plan_blocks, read_rows, read_view
 from losac.task import Task

@@ -122,11 +122,6 @@ def adopted(own: Any, given: Any, algorithm: Algorithm, shape: Shape, problem: P
     return map_trees(lambda a, b: b if is_key(a) else np.asarray(b, a.dtype), expected, given)
 
 
-def host_copy(state: Any) -> Any:
-    """Return a state as NumPy arrays; random keys stay as they are."""
-    return map_trees(lambda a: a if is_key(a) else np.array(a), state)
-
-
 GPU_PRODUCTS = {"float32": "highest", "tensorfloat32": "TF32_TF32_F32", "bfloat16": "BF16_BF16_F32"}
 """What a GPU's compiler calls the precisions of matrix products; a CPU has one only."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm
 from losac.simulation import drawing, layers
+from losac.simulation.arrays import anybody, parameter_count
 from losac.simulation.client import ClientShape, Message, Resident, Row, Tally, Visit, train
 from losac.simulation.factoring import Factoring, choose
 from losac.simulation.layout import SMALL
@@ -30,35 +31,43 @@ def with_factoring(task: Task, algorithm: Algorithm, client: ClientShape, plan: 
     Whether it does is tried: anything but adding, subtracting and scaling gradients and models raises an error.
     """
     place = next((k for k, phase in enumerate(algorithm.phases()) if phase is algorithm), None)
-    if place is None or algorithm.transforms() or client.phases[place].steps == 0:
-        return client
-    form, every = client.phases[place], plan.gradients == "factored"
-    shapes = jax.eval_shape(lambda: task.init_params(jax.random.key(0)))
-    size = sum(int(np.prod(a.shape)) for a in jax.tree.leaves(shapes))
-    table = client.clients * algorithm.draw.blocks * size * np.dtype(plan.dtype).itemsize
-    if not every and (table < WORTH_FACTORING if algorithm.table else size <= SMALL):
+    every = plan.gradients == "factored"
+    if place is None or not _possible(algorithm, client, place) or not (every or _pays(task, algorithm, client, plan)):
         return client
     params = jax.eval_shape(lambda: map_trees(lambda a: a.astype(plan.dtype), task.init_params(jax.random.key(0))))
-    try:
-        found = layers.find_layers(_loss(task, client, place, plan.dtype), params)
-    except Exception:  # a loss that cannot be traced by itself has its say when it is run
-        return client
-    rows = jax.tree.leaves(jax.eval_shape(lambda p: _rows(algorithm.at(0), p), params))
     if algorithm.table and not _starts_at_zero(algorithm.at(0), params):
         return client
+    someone = anybody(task, client.most_rows, len(client.phases), plan.dtype)
+    try:
+        rows = client.phases[place].cut.rows
+        batch = Batch(someone.rows.x[:rows], someone.rows.y[:rows], np.int32(rows))
+        found = layers.find_layers(_value(client, place, batch), params)
+    except Exception:  # a loss that cannot be traced by itself has its say when it is run
+        return client
     leaves, structure = jax.tree.flatten(params)
-    shapes, dtypes = tuple(a.shape for a in leaves), tuple(str(a.dtype) for a in leaves)
-    for lazy in (True, False) if not rows else (False,):
-        chosen = choose(found, table=algorithm.table, steps=form.steps, lazy=lazy, every=every)
-        if not any(chosen):
-            continue
-        factoring = Factoring(chosen, shapes, dtypes, structure)
+    keeps = jax.tree.leaves(jax.eval_shape(lambda p: _rows(algorithm.at(0), p), params))
+    for lazy in (False,) if keeps else (True, False):
+        chosen = choose(found, table=algorithm.table, steps=client.phases[place].steps, lazy=lazy, every=every)
+        factoring = Factoring(chosen, tuple(a.shape for a in leaves), tuple(str(a.dtype) for a in leaves), structure)
         phases = list(client.phases)
-        phases[place] = form._replace(factoring=factoring)
+        phases[place] = phases[place]._replace(factoring=factoring)
         changed = client._replace(phases=tuple(phases))
-        if _works(task, algorithm, changed, place, params):
+        if any(chosen) and _works(task, algorithm, changed, place, params, someone):
             return changed
     return client
+
+
+def _possible(algorithm: Algorithm, client: ClientShape, place: int) -> bool:
+    """Whether a phase takes steps with gradients that are used as they are, by a loss of parameters and rows alone."""
+    return client.phases[place].steps != 0 and not algorithm.transforms() and not client.objective.takes_state
+
+
+def _pays(task: Task, algorithm: Algorithm, client: ClientShape, plan: Any) -> bool:
+    """Whether the model, or the table, is so large that looking for products is worth it."""
+    size = parameter_count(task)
+    if not algorithm.table:
+        return size > SMALL
+    return client.clients * algorithm.draw.blocks * size * np.dtype(plan.dtype).itemsize >= WORTH_FACTORING
 
 
 def entry_size(client: ClientShape, parameters: int) -> int:
@@ -107,49 +116,26 @@ def _value(client: ClientShape, place: int, batch: Batch) -> Any:
     return lambda params: objective.total(params, batch, cut, jax.random.key(0), ())
 
 
-def _loss(task: Task, client: ClientShape, place: int, dtype: Any) -> Any:
-    rows = client.phases[place].cut.rows
-    x, y = (np.asarray(a[:1]) for a in (task.data.x, task.data.y))
-    batch = Batch(_repeated(x, rows, dtype), _repeated(y, rows, dtype), np.int32(rows))
-    state = () if task.state is None else task.state
-    cut, objective = client.phases[place].cut, client.objective
-    return lambda params: objective.total(params, batch, cut, jax.random.key(0), state)
-
-
-def _repeated(row: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
-    """Return one row so many times, in the run's dtype."""
-    kind = dtype if np.issubdtype(row.dtype, np.floating) else np.int32
-    return np.broadcast_to(row.astype(kind), (rows, *row.shape[1:]))
-
-
-def _works(task: Task, algorithm: Algorithm, client: ClientShape, place: int, params: Tree) -> bool:
+def _works(task: Task, algorithm: Algorithm, client: ClientShape, place: int, params: Tree, someone: Resident) -> bool:
     """Whether a client's work can be traced so."""
-    dtype = jax.tree.leaves(params)[0].dtype
-    numbers = map_trees(lambda v: np.asarray(v, dtype), (algorithm, task.regularizer))
-    x, y = (np.asarray(a[:1]) for a in (task.data.x, task.data.y))
-    longest = client.most_rows + max(form.cut.rows for form in client.phases)
-    one = np.zeros(1, np.int32)
-    rows = drawing.Rows(_repeated(x, longest, dtype), _repeated(y, longest, dtype), one, one + client.most_rows)
-    steps = np.full((len(client.phases), 1), client.phases[place].steps or 1, np.int32)
-    resident = Resident(rows, np.ones(1, dtype), steps)
+    numbers = map_trees(lambda v: np.asarray(v, someone.weight.dtype), (algorithm, task.regularizer))
     factoring = client.phases[place].factoring
     assert factoring is not None
 
-    def run(params: Tree, numbers: Any) -> Any:
-        method, regularizer = (numbers[0].at(0), numbers[1])
-        message = Message(method.broadcast(method.init(params)), () if task.state is None else task.state)
-        row = Row(*(_rows(method, params)[0], (), _rows(method, params)[1]))
+    def run(params: Tree, numbers: Any, someone: Resident) -> Any:
+        method, regularizer = numbers[0].at(0), numbers[1]
+        message = Message(method.broadcast(method.init(params)), ())
+        kept, at_server = _rows(method, params)
         view = None
         if method.table:
-            entry = factoring.blank(method.init_entry(params), client.table_dtype)
-            lead = method.draw.blocks
+            entry, lead = factoring.blank(method.init_entry(params), client.table_dtype), method.draw.blocks
             view = View(map_trees(lambda a: jnp.broadcast_to(a, (lead, *a.shape)), entry), None)
         zero, key = jnp.zeros((), jnp.int32), jax.random.key(0)
         visit = Visit(method, method, place, zero, zero, key, key, method.draw_steps(jnp.zeros((), jnp.float32)))
-        return train(client, map_trees(jnp.asarray, resident), regularizer, visit, message, row, view, Tally())[2:]
+        return train(client, someone, regularizer, visit, message, Row(kept, (), at_server), view, Tally())[2:]
 
     try:
-        jax.eval_shape(run, params, numbers)
+        jax.eval_shape(run, params, numbers, someone)
     except Exception:  # whatever the reason: the gradients are formed then, and a real fault shows when it is run
         return False
     return True

@@ -45,6 +45,25 @@ Work = Callable[[Any, Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 Whatever arrays it reads must be in what all share: every device has a copy of that."""
 Sums = Callable[[Any], Sequence[Array]]
 """What all share → the arrays that contributions may be given as sums over."""
+
+
+class Duty(NamedTuple):
+    """What the clients of a round do, with what they share, and the plan of the blocks that they draw."""
+
+    work: Work
+    sums: Sums
+    shared: Any
+    plan: Plan
+
+
+class Sample(NamedTuple):
+    """The clients of a round, which of them take part, and the weights of their contributions."""
+
+    ids: Array
+    active: Array
+    weight: Array
+
+
 OwnWork = Callable[[Who, Tree, View | None], tuple[Tree, Tree, View | None]]
 
 
@@ -83,25 +102,16 @@ def _even_groups(clients: int) -> int:
     return -(-clients // groups)
 
 
-def over_clients(
-    layout: Layout,
-    clients: int,
-    work: Work,
-    sums: Sums,
-    shared: Any,
-    ids: Array,
-    active: Array,
-    weight: Array,
-    store: Store,
-    plan: Plan,
-) -> tuple[Tree, Store]:
+def over_clients(layout: Layout, clients: int, duty: Duty, sample: Sample, store: Store) -> tuple[Tree, Store]:
     """Let some of the clients work; return the weighted sum of the contributions and the store renewed.
 
     A client that is not active has weight zero, and what it would keep is dropped. Rows are gathered before and
     scattered after; a table, M times as large, is updated in place where clients come one at a time.
     """
     if layout.devices > 1:
-        return _over_devices(layout, clients, work, sums, shared, ids, active, weight, store, plan)
+        return _over_devices(layout, clients, duty, sample, store)
+    work, sums, shared, plan = duty
+    ids, active, weight = sample
     width = max(1, min(layout.width, ids.shape[0]))
     ids, active, weight = _padded(width, ids, active, weight)
     rows = read_rows(store.rows, ids)
@@ -164,23 +174,14 @@ def _in_groups(
     return total, *kept
 
 
-def _over_devices(
-    layout: Layout,
-    clients: int,
-    work: Work,
-    sums: Sums,
-    shared: Any,
-    ids: Array,
-    active: Array,
-    weight: Array,
-    store: Store,
-    plan: Plan,
-) -> tuple[Tree, Store]:
+def _over_devices(layout: Layout, clients: int, duty: Duty, sample: Sample, store: Store) -> tuple[Tree, Store]:
     """Give each device an equal share of the clients of a round.
 
     Where the clients' state is shared out as well, all clients work on the devices that own theirs; if only some work,
     it travels to where they do. What a client keeps travels back to its owner, or to the copies.
     """
+    work, sums, shared, plan = duty
+    ids, active, weight = sample
     own, at_home = share(layout, clients), layout.owners > 1 and ids.shape[0] == clients
     travels = layout.owners > 1 and not at_home
     slot = jnp.arange(ids.shape[0], dtype=ids.dtype)

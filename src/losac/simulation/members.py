@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from losac._compat import shard_map
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
+from losac.simulation.arrays import parameter_count
 from losac.simulation.costs import Costs, costs
 from losac.simulation.engine import CALL_SECONDS, MOST_INTERVALS, Measured, blank_schedule
 from losac.simulation.layout import SMALL, Layout, member_mesh
@@ -34,7 +35,7 @@ class Members:
 
     def __init__(self, task: Task, algorithms: Sequence[Algorithm], seeds: Sequence[int], plan: setup.Plan) -> None:
         setup.check(task, algorithms[0], plan.sampled)
-        small = setup.parameter_count(task) <= SMALL
+        small = parameter_count(task) <= SMALL
         vectorised = small or jax.default_backend() != "cpu"
         self.plan = plan._replace(layout=Layout(plan.sampled if vectorised else 1, 1))
         self.task, self.algorithms, self.seeds = task, algorithms, seeds

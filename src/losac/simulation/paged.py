@@ -20,17 +20,18 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
+from losac.simulation.arrays import anybody, cast
 from losac.simulation.client import Resident
 from losac.simulation.costs import Costs, costs
 from losac.simulation.drawing import Rows
-from losac.simulation.engine import Measured, adopted, host_copy, precision
-from losac.simulation.mesh import place
+from losac.simulation.engine import Measured, adopted, precision
+from losac.simulation.mesh import host_state, place
 from losac.simulation.sampling import Sampler, draw_clients
 from losac.simulation.spill import Spill
 from losac.simulation.start import initial_state
 from losac.simulation.state import Problem, Shape, State
 from losac.simulation.store import Store
-from losac.simulation.streaming import Evaluation, nobody
+from losac.simulation.streaming import Evaluation
 from losac.task import Task
 from losac.trees import Array, Tree, map_trees
 
@@ -97,7 +98,9 @@ class Paged:
         self.task, self.algorithm, self.plan, self.seed, self.ahead = task, algorithm, plan, seed, ahead
         self.shape: Shape = setup.shapes(task, algorithm, plan)
         self.problem = _host_problem(task, algorithm, self.shape, plan)
-        blank = self.problem._replace(resident=nobody(task, algorithm, self.shape, plan.dtype))
+        blank = self.problem._replace(
+            resident=anybody(task, self.shape.client.most_rows, len(algorithm.phases()), plan.dtype)
+        )
         self._blank: Problem = place(blank._replace(test=None), self.shape.layout)
         start = place(setup.start(task, seed, plan.dtype), self.shape.layout)
         first: State = _initial(self.shape, self._blank, *start, 1)
@@ -120,7 +123,7 @@ class Paged:
 
     def kept(self) -> State:
         """Return the state with the rows of all clients as NumPy arrays: that of the ordinary engine."""
-        kept: State = host_copy(self.state)
+        kept = host_state(self.state, self.task.data.num_clients)
         return kept._replace(store=self.spill.everything())
 
     def rounds_of_block(self, longest: int) -> int:
@@ -244,7 +247,7 @@ class Paged:
         expected = int(room * everyones.mean() + 4 * room**0.5 * everyones.std())
         self._rows = max(self._rows, len(rows), min(expected, room * self.shape.client.most_rows))
         length = self._rows + self._longest
-        x, y = (_filled(setup._cast(a[rows], self.plan.dtype), length) for a in (everyone.rows.x, everyone.rows.y))
+        x, y = (_filled(cast(a[rows], self.plan.dtype), length) for a in (everyone.rows.x, everyone.rows.y))
         return Resident(
             Rows(x, y, _filled(offset.astype(np.int32), room), _filled(size, room)),
             _filled(weight, room),
@@ -324,14 +327,14 @@ def _host_problem(task: Task, algorithm: Algorithm, shape: Shape, plan: setup.Pl
     resident = Resident(
         Rows(data.x, data.y, np.asarray(data.offsets[:-1]), sizes.astype(np.int32)),
         (len(sizes) * p).astype(dtype),
-        np.stack([setup._steps(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
+        np.stack([setup.step_counts(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
     )
     return Problem(
         setup.cast_numbers(algorithm, dtype),
         setup.cast_numbers(task.regularizer, dtype),
         resident,
         np.zeros((1, 1), dtype),
-        setup._test_chunks(task, shape, dtype),
+        setup.test_chunks(task, shape, dtype),
         np.asarray((p * sizes).sum() if task.reduction == "sum" else p.sum(), dtype),
     )
 

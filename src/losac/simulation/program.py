@@ -24,7 +24,7 @@ from losac.simulation.client import (
 )
 from losac.simulation.costs import lot
 from losac.simulation.drawing import Rows
-from losac.simulation.layout import Layout, Who, over_chunks, over_clients
+from losac.simulation.layout import Duty, Layout, Sample, Who, over_chunks, over_clients
 from losac.simulation.objective import weighted_sum
 from losac.simulation.state import Chunks, Problem, Schedule, Shape, State
 from losac.simulation.store import Plan, View, plan_blocks
@@ -177,7 +177,8 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
     store = state.store if phase.table else state.store._replace(table=())
     plan = by_place(plan_blocks(phase.draw, key), problem.resident) if phase.table else None
     places = problem.resident.weight.shape[0]
-    total, store = over_clients(shape.layout, places, one, _broadcast_arrays, shared, ids, active, weight, store, plan)
+    duty = Duty(one, _broadcast_arrays, shared, plan)
+    total, store = over_clients(shape.layout, places, duty, Sample(ids, active, weight), store)
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     return state._replace(

@@ -15,12 +15,12 @@ import jax
 from losac._settings import nearest
 from losac.algorithms.contract import Algorithm
 from losac.simulation import setup
+from losac.simulation.arrays import anybody
 from losac.simulation.engine import Engine
 from losac.simulation.members import SHARE_OF_MEMORY, free_memory
 from losac.simulation.paged import Paged, pageable
 from losac.simulation.start import initial_state
 from losac.simulation.state import Problem, Shape
-from losac.simulation.streaming import nobody
 from losac.task import Task
 
 WORDS = ("auto", "device", "memory")
@@ -94,7 +94,7 @@ def read_store(store: str | Path) -> Path | None:
 def measure(task: Task, algorithm: Algorithm, shape: Shape, plan: setup.Plan, rounds: int, given: bool) -> Sizes:
     """Return how large the states become; ``given``: the run starts from those of all clients."""
     data, n = task.data, task.data.num_clients
-    one = nobody(task, algorithm, shape, plan.dtype)
+    one = anybody(task, shape.client.most_rows, len(algorithm.phases()), plan.dtype)
     algorithm, regularizer = setup.cast_numbers((algorithm, task.regularizer), plan.dtype)
     problem = Problem(algorithm, regularizer, one, one.weight, None, one.weight)
     made = jax.eval_shape(partial(initial_state, shape, places=1), problem, *setup.start(task, 0, plan.dtype))

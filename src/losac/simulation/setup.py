@@ -10,6 +10,7 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation
 from losac.simulation import drawing
+from losac.simulation.arrays import cast, chunk_rows, pad, parameter_count, whole
 from losac.simulation.client import ClientShape, PhaseShape, Resident
 from losac.simulation.forms import entry_size, formed_table, with_factoring
 from losac.simulation.layout import Layout, default_layout
@@ -58,11 +59,16 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
 
 def shapes(task: Task, algorithm: Algorithm, plan: Plan) -> Shape:
     """Return the static part of the program."""
+    if plan.table_dtype is not None and algorithm.table and algorithm.transforms():
+        raise ValueError(
+            f"{algorithm.label} puts what a transform leaves out back into its table, where table_dtype="
+            f"{plan.table_dtype!r} would round it away: use either uploads or table_dtype"
+        )
     sizes = np.asarray(task.data.sizes)
     random_steps = algorithm.at(0).draw_steps(0.5) is not None
     phases = []
     for phase in algorithm.phases():
-        counts = _steps(phase, algorithm, sizes, plan)
+        counts = step_counts(phase, algorithm, sizes, plan)
         per_epoch = int(np.ceil(sizes.min() / (phase.draw.batch_size or sizes.max())))
         passes = phase.draw.epochs or int(-(-counts.max() // per_epoch))
         varies = counts.min() != counts.max() or (random_steps and phase is algorithm)
@@ -96,23 +102,23 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
     n, p = len(data), task.client_weights
     per_row = np.repeat(p if task.reduction == "sum" else p / sizes, sizes)
     coupled = shape.client.objective.coupled
-    chunk = n if coupled else _chunk_rows(data.x)
-    padded = _whole(n + longest, chunk * shape.layout.devices)
-    x, y = (_pad(_cast(a, dtype), padded) for a in (data.x, data.y))
-    used = n if coupled else _whole(n, chunk * shape.layout.devices)
+    chunk = n if coupled else chunk_rows(data.x)
+    padded = whole(n + longest, chunk * shape.layout.devices)
+    x, y = (pad(cast(a, dtype), padded) for a in (data.x, data.y))
+    used = n if coupled else whole(n, chunk * shape.layout.devices)
     train_weights = np.zeros(used)
     train_weights[:n] = per_row / per_row.sum()
     resident = Resident(
         drawing.Rows(x, y, np.asarray(data.offsets[:-1], np.int32), sizes.astype(np.int32)),
         (len(sizes) * p).astype(dtype),
-        np.stack([_steps(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
+        np.stack([step_counts(phase, algorithm, sizes, plan) for phase in algorithm.phases()]).astype(np.int32),
     )
     arrays = Problem(
         cast_numbers(algorithm, dtype),
         cast_numbers(task.regularizer, dtype),
         resident,
         train_weights.reshape(-1, chunk).astype(dtype),
-        _test_chunks(task, shape, dtype),
+        test_chunks(task, shape, dtype),
         np.asarray(per_row.sum(), dtype),
     )
     return place(arrays, shape.layout)
@@ -120,8 +126,8 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
 
 def start(task: Task, seed: int, dtype: Any) -> tuple[Tree, Tree, Any]:
     """Return x⁰, the model's first state and the random key of a seed."""
-    params = map_trees(lambda a: _cast(a, dtype), start_params(task, seed))
-    model_state = () if task.state is None else map_trees(lambda a: _cast(a, dtype), task.state)
+    params = map_trees(lambda a: cast(a, dtype), start_params(task, seed))
+    model_state = () if task.state is None else map_trees(lambda a: cast(a, dtype), task.state)
     return params, model_state, jax.random.key(seed)
 
 
@@ -154,12 +160,6 @@ def start_params(task: Task, seed: int) -> Tree:
     return map_trees(np.asarray, params)
 
 
-def parameter_count(task: Task) -> int:
-    """Return d, the number of parameters."""
-    shapes = jax.eval_shape(lambda: task.init_params(jax.random.key(0)))
-    return sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
-
-
 def _factored(shape: Shape) -> bool:
     return any(form.factoring is not None for form in shape.client.phases)
 
@@ -176,32 +176,11 @@ def check_given(algorithm: Algorithm, shape: Shape, problem: Problem, state: Sta
 _initial = jax.jit(initial_state, static_argnums=0)
 
 
-def _steps(phase: Any, algorithm: Algorithm, sizes: np.ndarray, plan: Plan) -> np.ndarray:
+def step_counts(phase: Any, algorithm: Algorithm, sizes: np.ndarray, plan: Plan) -> np.ndarray:
+    """Return every client's number of local steps in a phase: the plan's, or as the phase draws its data."""
     if phase is algorithm and plan.local_steps is not None:
         return plan.local_steps
     return drawing.step_counts(phase.draw, sizes)
-
-
-def _chunk_rows(x: np.ndarray) -> int:
-    """Return how many rows are evaluated at a time: about a million numbers."""
-    features = max(1, int(np.prod(x.shape[1:])))
-    return min(int(np.clip(2**20 // features, 64, 2**12)), -(-len(x) // 2))
-
-
-def _whole(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
-
-
-def _pad(a: np.ndarray, rows: int) -> np.ndarray:
-    """Extend by copies of the first row, so that a slice never runs over the end and padding is never special."""
-    return np.concatenate([a, np.broadcast_to(a[:1], (rows - len(a), *a.shape[1:]))])
-
-
-def _cast(a: Any, dtype: Any) -> np.ndarray:
-    a = np.asarray(a)
-    if np.issubdtype(a.dtype, np.floating):
-        return a.astype(dtype)
-    return a.astype(np.int32) if np.issubdtype(a.dtype, np.integer) and a.dtype.itemsize == 8 else a
 
 
 def cast_numbers(settings: Any, dtype: Any) -> Any:
@@ -209,13 +188,14 @@ def cast_numbers(settings: Any, dtype: Any) -> Any:
     return map_trees(lambda v: np.asarray(v, dtype), settings)
 
 
-def _test_chunks(task: Task, shape: Shape, dtype: Any) -> Any:
+def test_chunks(task: Task, shape: Shape, dtype: Any) -> Any:
+    """Return the test data in chunks of x, y and weights; None where there is none."""
     if task.test is None:
         return None
     x, y = (np.asarray(a) for a in task.test)
-    chunk = len(x) if shape.client.objective.coupled else _chunk_rows(x)
-    padded = len(x) if shape.client.objective.coupled else _whole(len(x), chunk * shape.layout.devices)
+    chunk = len(x) if shape.client.objective.coupled else chunk_rows(x)
+    padded = len(x) if shape.client.objective.coupled else whole(len(x), chunk * shape.layout.devices)
     weights = np.zeros(padded)
     weights[: len(x)] = 1 / len(x)
-    fold = (_pad(_cast(x, dtype), padded), _pad(_cast(y, dtype), padded), weights.astype(dtype))
+    fold = (pad(cast(x, dtype), padded), pad(cast(y, dtype), padded), weights.astype(dtype))
     return tuple(a.reshape(-1, chunk, *a.shape[1:]) for a in fold)

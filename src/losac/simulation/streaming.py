@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from losac.algorithms.contract import Algorithm
-from losac.simulation import program, setup
-from losac.simulation.client import Resident
+from losac.simulation import program
+from losac.simulation.arrays import cast, chunk_rows, pad
 from losac.simulation.drawing import Rows
 from losac.simulation.mesh import place
 from losac.simulation.state import Problem, Shape, State
@@ -38,7 +37,7 @@ class Evaluation:
         self._tested = place(problem, shape.layout)
         x, p = task.data.x, task.client_weights
         coupled = shape.client.objective.coupled
-        self.chunk = len(x) if coupled else setup._chunk_rows(x)
+        self.chunk = len(x) if coupled else chunk_rows(x)
         devices = shape.layout.devices
         number = 1 if coupled else -(-len(x) // (self.chunk * devices)) * devices
         bytes_of_chunk = self.chunk * max(1, int(np.prod(x.shape[1:]))) * np.dtype(dtype).itemsize
@@ -72,14 +71,14 @@ class Evaluation:
 
     def _slabs(self) -> Iterator[tuple[Rows, Array]]:
         data, rows = self.task.data, self.slab * self.chunk
-        nobody = self._blank.resident.rows
+        blank = self._blank.resident.rows
         for k in range(self.slabs):
             first, last = k * rows, min((k + 1) * rows, len(data))
-            x, y = (setup._pad(setup._cast(a[first:last], self.dtype), rows) for a in (data.x, data.y))
+            x, y = (pad(cast(a[first:last], self.dtype), rows) for a in (data.x, data.y))
             weights = np.zeros(rows)
             weights[: last - first] = self._weights(first, last)
             put = place((x, y, weights.reshape(-1, self.chunk).astype(self.dtype)), self.shape.layout)
-            yield nobody._replace(x=put[0], y=put[1]), put[2]
+            yield blank._replace(x=put[0], y=put[1]), put[2]
 
     def _weights(self, first: int, last: int) -> np.ndarray:
         """Return the weights of some training rows, which sum to one over all."""
@@ -88,11 +87,3 @@ class Evaluation:
         counts = np.diff(np.clip(offsets[low : high + 1], first, last)).astype(np.int64)
         share = p[low:high] if self.task.reduction == "sum" else p[low:high] / self.task.data.sizes[low:high]
         return np.repeat(share, counts) / self.mass
-
-
-def nobody(task: Task, algorithm: Algorithm, shape: Shape, dtype: Any) -> Resident:
-    """Return the arrays of one client that stands for any, for programs that look at no client's numbers."""
-    rows, one = shape.client.most_rows, np.ones(1, np.int32)
-    x, y = (setup._pad(setup._cast(a[:1], dtype), rows) for a in (task.data.x, task.data.y))
-    steps = np.ones((len(algorithm.phases()), 1), np.int32)
-    return Resident(Rows(x, y, 0 * one, rows * one), np.ones(1, dtype), steps, 0 * one)
