@@ -13,7 +13,7 @@ from losac.simulation.engine import Engine, default_plan, precision
 from losac.simulation.forms import entry_size, formed_table
 from losac.simulation.layers import find_layers, gradient, trace
 from losac.simulation.layout import Layout
-from losac.simulation.matrices import Matrix, NotLinearError, Outer
+from losac.simulation.matrices import Matrix, NotLinearError, Outer, rounded
 
 A = losac.algorithms
 METHODS = {
@@ -168,6 +168,17 @@ def test_a_table_of_less_precision_still_sums_to_phi(task, gradients):
         due = jax.tree.map(lambda y: 9 / 4 * np.asarray(y).sum((0, 1)), table)
         assert kinds == {"bfloat16"}
         assert largest(engine.state.server.phi, due) < 1e-11
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("computed", ["float32", "float64"])
+def test_rounded_is_what_the_dtype_holds_also_when_compiled(dtype, computed):
+    with precision(computed):
+        a = jnp.asarray(np.random.default_rng(0).standard_normal(400) * np.logspace(-7, 3, 400), computed)
+        values = jax.jit(lambda a: rounded({"w": a}, dtype))(a)["w"]
+        assert values.dtype == computed
+        np.testing.assert_array_equal(values, np.asarray(values).astype(dtype).astype(computed))
+        np.testing.assert_allclose(values, a, rtol=float(jnp.finfo(dtype).eps) / 2, atol=3e-8)
 
 
 def test_other_step_sizes_seeds_and_rounds_are_not_compiled_anew(task):

@@ -225,10 +225,21 @@ def flat(array: Array, columns: int) -> Array:
 
 
 def rounded(tree: Tree, dtype: str, exact: Collection[Array] = ()) -> Tree:
-    """Return gradients, or their factors, rounded to what a table of this dtype holds; not those listed as exact."""
+    """Return gradients, or their factors, rounded to what a table of this dtype holds; not those listed as exact.
+
+    There and back by ``astype`` is no rounding: XLA may leave both conversions out, as it does on GPUs, and what is
+    kept would no longer be what was used.
+    """
+    kind = jnp.finfo(dtype)
 
     def one(a: Array) -> Array:
-        return a if any(a is other for other in exact) else a.astype(dtype).astype(a.dtype)
+        if any(a is other for other in exact):
+            return a
+        normal = jax.lax.reduce_precision(a, kind.nexp, kind.nmant)
+        if kind.tiny <= jnp.finfo(a.dtype).tiny:
+            return normal
+        finest = float(kind.smallest_subnormal)  # which reduce_precision takes for zero
+        return jnp.where(jnp.abs(a) < kind.tiny, jnp.round(a / finest) * finest, normal)
 
     def each(leaf: Any) -> Any:
         if not isinstance(leaf, Matrix):
