@@ -18,6 +18,7 @@ LAYERS = [
     {"prox", "losses", "models", "task"},
     {"algorithms"},
     {"simulation"},
+    {"federation"},
     {"history"},
     {"tuning"},
     {"report"},
