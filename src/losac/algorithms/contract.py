@@ -119,6 +119,8 @@ class Algorithm(Phase):
     """Whether clients may be sampled; else every round needs all of them."""
     server_rows: ClassVar[bool] = False
     """Whether the server keeps a state for each client, and so must see single uploads (``receive``)."""
+    restarts_alone: ClassVar[bool] = True
+    """Whether a client that lost its state may start anew, its ``holding`` taken back, while others keep theirs."""
     tailored_steps: ClassVar[str] = ""
     """Why clipped gradients and other local optimisers would break the method; empty where they do not."""
 
@@ -197,6 +199,26 @@ class Algorithm(Phase):
         would drift apart.
         """
         return client, *y
+
+    def credit(self, upload: Tree) -> Tree:
+        """Return what an upload adds to the server's sum over all clients' states; () where there is no such sum."""
+        return ()
+
+    def holding(self, here: Federation, start: Tree, client: Tree, table: Tree) -> Tree:
+        """Return the sum of all credits of a client's uploads so far, read off its state; it started from x⁰."""
+        return ()
+
+    def shift(self, here: Federation, server: Tree, credit: Tree) -> Tree:
+        """Return the server's state with a credit added to its sum, and the model where it is.
+
+        What a client added can so be taken back, or added again, without another upload.
+        """
+        return server
+
+    @property
+    def needs_all_replies(self) -> bool:
+        """Whether a round counts only when every client that was asked answers."""
+        return not self.partial
 
     def draw_steps(self, uniform: Any) -> Any:
         """Return this round's number of local steps from one uniform number, where it is random; else None."""

@@ -162,6 +162,23 @@ class Fedadmm(LocalMethod):
 
         return Consensus(jax.lax.fori_loop(0, self.server_iterations, improve, server.z), mean)
 
+    @property
+    def restarts_alone(self) -> bool:  # type: ignore[override]
+        """Gong et al. keep no sum at the server from which a client could be taken out."""
+        return self.variant != "gong"
+
+    def credit(self, upload: Tree) -> Tree:
+        """Return the change of X_i + π_i/ρ."""
+        return () if self.variant == "gong" else upload
+
+    def holding(self, here: Federation, start: Tree, client: Primal, table: Tree) -> Tree:
+        """Return by how much X_i + π_i/ρ differs from x⁰."""
+        return () if self.variant == "gong" else axpy(1 / self.penalty, client.pi, sub(client.x, start))
+
+    def shift(self, here: Federation, server: Consensus, credit: Tree) -> Consensus:
+        """Move the mean as ``update`` does; Z follows at the next update."""
+        return server if self.variant == "gong" else server._replace(mean=axpy(1 / here.clients, credit, server.mean))
+
     def check_state(self, here: Federation, server: Consensus, clients: Primal, table: Tree) -> None:
         """Refuse a start whose mean is not that of X_i + π_i/ρ: its error would stay for ever."""
         sums = axpy(1 / self.penalty, clients.pi, clients.x) if self.variant != "gong" else ()

@@ -12,7 +12,7 @@ from losac.algorithms import descent
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
 from losac.algorithms.invariant import require_mean
-from losac.trees import Tree, axpy, map_trees, sub, zeros
+from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
 
 class Pair(NamedTuple):
@@ -83,6 +83,18 @@ class Feddyn(LocalMethod):
         """Renew h, then the model with the new h."""
         h = axpy(-self.alpha / here.clients, received.total, server.h)
         return Pair(map_trees(lambda x, d, h: x + d / received.count - h / self.alpha, server.x, received.total, h), h)
+
+    def credit(self, upload: Tree) -> Tree:
+        """Return how far the model moved."""
+        return upload
+
+    def holding(self, here: Federation, start: Tree, h_i: Tree, table: Tree) -> Tree:
+        """Return −h_i/α, the sum of all moves."""
+        return scale(-1 / self.alpha, h_i)
+
+    def shift(self, here: Federation, server: Pair, credit: Tree) -> Pair:
+        """Move h as ``update`` does."""
+        return Pair(server.x, axpy(-self.alpha / here.clients, credit, server.h))
 
     def check_state(self, here: Federation, server: Pair, h_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ N·h: its error would stay for ever."""

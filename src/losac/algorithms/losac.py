@@ -140,6 +140,21 @@ class Losac(LocalMethod):
             move, kappa = self.server_step / received.count, 1
         return Pair(axpy(move, received.total.x, server.x), axpy(kappa, received.total.phi, server.phi))
 
+    def credit(self, upload: Pair) -> Tree:
+        """Return Δφ_i."""
+        return upload.phi
+
+    def holding(self, here: Federation, start: Tree, client: Tree, table: Tree) -> Tree:
+        """Return Σ_j y_ij, in the units of Δφ_i."""
+        number = jax.tree.leaves(table)[0].shape[0]
+        share = 1 if self.scaling == "paper" else here.clients * number
+        return map_trees(lambda y: y.sum(0) / share, table)
+
+    def shift(self, here: Federation, server: Pair, credit: Tree) -> Pair:
+        """Move φ as ``update`` does."""
+        kappa = here.clients / here.sampled if self.scaling == "paper" else 1
+        return Pair(server.x, axpy(kappa, credit, server.phi))
+
     def check_state(self, here: Federation, server: Pair, clients: Tree, table: Tree) -> None:
         """Refuse a warm start with φ ≠ κ Σ_i Σ_j y_ij: it would converge to a wrong point."""
         number = np.prod(jax.tree.leaves(table)[0].shape[:2])

@@ -42,6 +42,7 @@ class Scaffnew(LocalMethod):
     """
 
     partial = False
+    restarts_alone = False
     tailored_steps = (
         "h_i is read off the distance to the average in units of the step η, which fits plain steps only; with "
         "momentum, Adam or clipping the control variates would no longer cancel the drift"

@@ -88,6 +88,18 @@ class Scaffold(LocalMethod):
             axpy(1 / here.clients, received.total.c, server.c),
         )
 
+    def credit(self, upload: Pair) -> Tree:
+        """Return the change of c_i."""
+        return upload.c
+
+    def holding(self, here: Federation, start: Tree, c_i: Tree, table: Tree) -> Tree:
+        """Return c_i."""
+        return c_i
+
+    def shift(self, here: Federation, server: Any, credit: Tree) -> Any:
+        """Move c as ``update`` does."""
+        return server._replace(c=axpy(1 / here.clients, credit, server.c))
+
     def check_state(self, here: Federation, server: Pair, c_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ c_i ≠ N·c: its error would stay for ever."""
         require_mean(

@@ -83,6 +83,11 @@ class Tamuna(Scaffnew):
         if self.uploads:
             raise ValueError("tamuna has a sparse uplink of its own, so uploads must be empty")
 
+    @property
+    def needs_all_replies(self) -> bool:
+        """A coordinate that one of its senders leaves out would be too small, and Σ h_i no longer zero."""
+        return True
+
     def phases(self) -> tuple[Phase, ...]:
         """Train; then return the average to the same clients."""
         return self, Settle(self.probability, self.step_size, self.sparsity)

@@ -43,6 +43,7 @@ class VrlSgd(LocalMethod):
     """
 
     partial = False
+    restarts_alone = False
     tailored_steps = (
         "Δ_i is read off the distance travelled, (x − w)/(Kη), which is a mean gradient only for plain steps "
         "of length η"

@@ -16,7 +16,7 @@ class Assignment(NamedTuple):
     """What a result depends on besides the message, the client's state and its data.
 
     ``place`` is the phase's place among the round's, ``client`` the client's number from 0 to N − 1, ``slot`` its place
-    in the round's sample; ``weight`` is N·p_i; ``steps`` the round's random number of steps, None where it is not random.
+    in the round's sample; ``weight`` is N·p_i; ``steps`` the round's random number of steps, None where it is fixed.
     """
 
     seed: int
@@ -61,6 +61,10 @@ class Worker(Protocol):
 
     algorithm: Algorithm
     rows: int
+    params: Tree
+    """The shapes and dtypes of the model's parameters, as arrays whose numbers do not matter."""
+    model_state: Tree
+    """The same of the model's state; () where it has none."""
 
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""

@@ -110,14 +110,28 @@ def work(
     view: View | None,
 ) -> tuple[Message, Row, View | None]:
     """Return what a client contributes to the server's sum, and what is kept for it."""
-    here, stage, upload, row, view = train(shape, resident, regularizer, visit, message, row, view, Tally())
-    sent = upload.content
+    _, upload, row, view = send(shape, resident, regularizer, visit, message, row, view)
     if visit.phase is visit.algorithm:
-        if visit.algorithm.transforms():
-            sent, row, view = _transform(visit, here, stage, sent, row, view)
-        sent, kept = visit.algorithm.receive(row.server, sent)
-        row = row._replace(server=kept)
-    return upload._replace(content=sent), row, view
+        sent, kept = visit.algorithm.receive(row.server, upload.content)
+        upload, row = upload._replace(content=sent), row._replace(server=kept)
+    return upload, row, view
+
+
+def send(
+    shape: ClientShape,
+    resident: Resident,
+    regularizer: Regularizer,
+    visit: Visit,
+    message: Message,
+    row: Row,
+    view: View | None,
+) -> tuple[Tree, Message, Row, View | None]:
+    """Return the payload that travels, what the server reads in it, and what the client keeps."""
+    here, stage, upload, row, view = train(shape, resident, regularizer, visit, message, row, view, Tally())
+    if visit.phase is not visit.algorithm or not visit.algorithm.transforms():
+        return upload.content, upload, row, view
+    payload, sent, row, view = _transform(visit, here, stage, upload.content, row, view)
+    return payload, upload._replace(content=sent), row, view
 
 
 def train(
@@ -210,10 +224,10 @@ def encode(algorithm: Algorithm, key: Array, states: Tree, upload: Tree) -> tupl
 
 def _transform(
     visit: Visit, here: Local, stage: Stage, upload: Tree, row: Row, view: View | None
-) -> tuple[Tree, Row, View | None]:
+) -> tuple[Tree, Tree, Row, View | None]:
     """Transform the upload, and let the client record what was really sent."""
     algorithm = visit.algorithm
-    _, sent, kept = encode(algorithm, jax.random.fold_in(visit.key, 2**31 - 1), row.transforms, upload)
+    payload, sent, kept = encode(algorithm, jax.random.fold_in(visit.key, 2**31 - 1), row.transforms, upload)
     if view is None:
         (state,) = algorithm.record(here, upload, sent, row.state)
     else:
@@ -221,7 +235,7 @@ def _transform(
         j = stage.block(last)
         state, y = algorithm.record(here, upload, sent, row.state, view.entry(last, j))
         view = view.replace(last, j, y)
-    return sent, row._replace(state=state, transforms=kept), view
+    return payload, sent, row._replace(state=state, transforms=kept), view
 
 
 Value = Callable[[Tree], tuple[Array, Tree]]

@@ -1,0 +1,176 @@
+"""Runs a federation over any transport: rounds, deadlines, lost and late clients, checkpoints, what is measured."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from losac.federation import membership, rounds
+from losac.federation.book import Book, RefusedError
+from losac.federation.protocol import Order, Reply
+from losac.federation.setting import Setting
+
+LOG = logging.getLogger("losac")
+
+
+class Peer(NamedTuple):
+    """A client that is there: its name, its number of rows, and the place it asks for, if any."""
+
+    name: str
+    rows: int
+    client: int | None = None
+
+
+class Exchanged(NamedTuple):
+    """What came back within the deadline, by client, and the bytes that travelled."""
+
+    replies: Mapping[str, Reply]
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class Transport(Protocol):
+    """How orders travel."""
+
+    def peers(self) -> Iterable[Peer]:
+        """Return the clients that are there now."""
+
+    def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
+        """Send orders and wait for the replies, so many seconds at most; late and broken ones are left out."""
+
+
+class Measured(NamedTuple):
+    """What a round brought: the book after it, who took part, and its costs."""
+
+    book: Book
+    asked: tuple[str, ...]
+    answered: tuple[str, ...]
+    void: str
+    bytes_up: int
+    bytes_down: int
+    gradients: float
+    seconds: float
+
+
+class Driver:
+    """The server's loop.
+
+    Args:
+      setting: what is run.
+      transport: how orders travel.
+      book: to go on from, or the setting's first.
+      save: puts a book on the disk; called before anything is sent that builds on it.
+      deadline: seconds for each phase of a round; None waits for all.
+      weigh: a client's N·p_i from its number of rows.
+      forget_after: dismiss clients that were not there for so many rounds; None never does.
+    """
+
+    def __init__(
+        self, setting: Setting, transport: Transport, book: Book, save: Callable[[Book], None] = lambda book: None, *,
+        deadline: float | None = None, weigh: Callable[[int], float] = lambda rows: 1.0,
+        forget_after: int | None = None,
+    ) -> None:  # fmt: skip
+        self.setting, self.transport, self.save = setting, transport, save
+        self.deadline, self.weigh, self.forget_after = deadline, weigh, forget_after
+        self.seen: dict[str, int] = {}
+        self.failed: set[str] = set()
+        self.bytes_up = self.bytes_down = 0
+        self.book = book
+        self.keep(book.started())
+
+    def keep(self, book: Book) -> None:
+        """Put a book on the disk; it counts from here on."""
+        self.save(book)
+        self.book = book
+
+    def run(self, stop: int, patience: int = 10) -> Iterator[Measured]:
+        """Run until so many rounds are accepted; give up after so many attempts in a row that did not count."""
+        idle = 0
+        while self.book.round < stop:
+            measured = self.attempt()
+            yield measured
+            idle = idle + 1 if measured.void else 0
+            if idle >= patience:
+                raise RefusedError(f"{idle} rounds in a row did not count, the last because {measured.void}")
+
+    def attempt(self) -> Measured:
+        """Try one round, and mend the sums first where that is due."""
+        began, self.bytes_up, self.bytes_down = time.perf_counter(), 0, 0
+        present = self.gather()
+        self._dismiss_the_gone(present)
+        if self.book.unsettled:
+            self.resync(present)
+        self.keep(self.book.next_attempt())
+        willing = present - self.failed if len(present - self.failed) >= self.setting.rules.fewest else present
+        attempt = rounds.open_round(self.setting, self.book, willing)
+        self._go_through(attempt, present)
+        if not attempt.void:
+            self.keep(rounds.accepted(self.setting, attempt))
+        else:
+            LOG.warning("round %d does not count: %s", self.book.round, attempt.void)
+        if attempt.lost:
+            self.keep(membership.lose(self.setting, self.book, attempt.lost))
+        asked, answered = tuple(attempt.asked), tuple(attempt.own)
+        self.failed = set(asked) - set(answered)
+        return Measured(
+            self.book, asked, () if attempt.void else answered, attempt.void, self.bytes_up, self.bytes_down,
+            attempt.gradients, time.perf_counter() - began,
+        )  # fmt: skip
+
+    def gather(self) -> set[str]:
+        """Return the members that are there, newcomers taken in."""
+        present = set()
+        for peer in self.transport.peers():
+            try:
+                weight = self.weigh(peer.rows)
+                book = membership.enrol(self.setting, self.book, peer.name, peer.rows, peer.client, weight)
+            except RefusedError as error:
+                LOG.error("a client is not taken in: %s", error)
+                continue
+            if book is not self.book:
+                self.keep(book)
+            present.add(peer.name)
+            self.seen[peer.name] = self.book.round
+        return present
+
+    def resync(self, present: Iterable[str]) -> None:
+        """Make the server's sums anew from what the clients hold."""
+        self.keep(self.book.next_attempt())
+        asked = membership.ask_holdings(self.setting, self.book, present)
+        self.keep(membership.settle(self.setting, self.book, self._exchange(asked)))
+        LOG.info("the sums over the clients' states were made anew from %d clients", len(asked))
+
+    def _go_through(self, attempt: rounds.Attempt, present: set[str]) -> None:
+        for _ in self.setting.algorithm.phases():
+            if attempt.void:
+                return
+            orders = rounds.orders(self.setting, attempt)
+            if not orders:
+                attempt.place += 1
+                continue
+            sent = {name: order for name, order in orders.items() if name in present}
+            for name, reply in self._exchange(sent).items():
+                try:
+                    rounds.take(self.setting, attempt, name, reply)
+                except RefusedError as error:
+                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, error)
+            rounds.close_phase(self.setting, attempt, list(orders))
+
+    def _exchange(self, orders: Mapping[str, Order]) -> Mapping[str, Reply]:
+        if not orders:
+            return {}
+        exchanged = self.transport.exchange(orders, self.deadline)
+        self.bytes_up += exchanged.bytes_up
+        self.bytes_down += exchanged.bytes_down
+        return exchanged.replies
+
+    def _dismiss_the_gone(self, present: set[str]) -> None:
+        if self.forget_after is None:
+            return
+        for name in set(self.book.members) - present:
+            last = self.seen.setdefault(name, self.book.round)
+            if self.book.round - last >= self.forget_after:
+                LOG.warning("client %s was not there for %d rounds and is taken out", name, self.forget_after)
+                self.keep(membership.dismiss(self.setting, self.book, name))

@@ -1,0 +1,104 @@
+"""Records that survive a crash: written whole or not at all, and known to be whole when they are read.
+
+A record is a few plain values and lists of arrays. It goes into a temporary file beside its own, with a checksum in
+front; the file is forced to the disk before it takes the place of the old one, and so is the folder after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MAGIC = b"losac record 1\n"
+
+
+class DamagedError(ValueError):
+    """A file is not a record, or not a whole one."""
+
+
+class Record(NamedTuple):
+    """Plain values, and arrays by name."""
+
+    values: Mapping[str, Any]
+    arrays: Mapping[str, Sequence[np.ndarray]]
+
+
+def write(path: Path, record: Record) -> None:
+    """Put a record in the place of what was there; whatever interrupts it, one of both is there afterwards."""
+    body = _encode(record)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            for part in (MAGIC, hashlib.sha256(body).digest(), body):
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file for good."""
+    os.replace(source, target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path: Path) -> Record | None:
+    """Return a record, or None where there is no file; raise DamagedError where it is not whole."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    head = len(MAGIC) + 32
+    if content[: len(MAGIC)] != MAGIC or hashlib.sha256(content[head:]).digest() != content[len(MAGIC) : head]:
+        raise DamagedError(f"{path} is damaged: its checksum is not that of its content")
+    return _decode(content[head:])
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged file out of the way, for whoever wants to look at it; at most one is kept."""
+    aside = path.with_name(path.name + ".damaged")
+    with contextlib.suppress(FileNotFoundError):
+        replace(path, aside)
+    return aside
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder against other processes; raise BlockingIOError where one has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _encode(record: Record) -> bytes:
+    names = {name: len(arrays) for name, arrays in record.arrays.items()}
+    flat = {f"{name}/{k}": np.asarray(a) for name, arrays in record.arrays.items() for k, a in enumerate(arrays)}
+    values = json.dumps({"values": dict(record.values), "arrays": names})
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, values=np.array(values), **flat)
+    return buffer.getvalue()
+
+
+def _decode(body: bytes) -> Record:
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
+        head = json.loads(str(file["values"]))
+        arrays = {name: [file[f"{name}/{k}"] for k in range(count)] for name, count in head["arrays"].items()}
+    return Record(head["values"], arrays)

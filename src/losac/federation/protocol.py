@@ -1,0 +1,162 @@
+"""What server and clients say to each other, and how a client answers so that nothing is counted twice or lost.
+
+Every attempt at a round has a token; later ones are larger. A client keeps its *committed* state, which the server has
+accepted, and a *pending* one, which it may have. Each order names what the server accepted last from this client, so
+that the client knows which of both is true. docs/protocol.md has the whole of it on one page.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from losac.algorithms.contract import Federation
+from losac.federation.durable import Record
+from losac.federation.vault import Vault
+from losac.federation.work import Assignment, Kept, Message, Worker
+from losac.trees import Tree, map_trees
+
+NOTHING = ""
+"""What the server says where it holds nothing of a client."""
+
+Kind = Literal["train", "hold"]
+Status = Literal["done", "lost", "stale"]
+
+
+class Order(NamedTuple):
+    """What the server asks one client for: to train, or to say what it holds.
+
+    ``accepted`` is the token of the last round that the server accepted from this client; ``follows`` says that the
+    phase goes on from another of the same round; ``start`` is x⁰, for clients of which the server holds nothing.
+    """
+
+    kind: Kind
+    token: str
+    accepted: str
+    task: Assignment
+    message: Message = Message(())
+    follows: bool = False
+    start: Tree = None
+
+
+class Reply(NamedTuple):
+    """A client's answer; an upload comes only with ``done``.
+
+    ``lost`` means that the client does not have the state that the server accepted, ``stale`` that the order is an old
+    one, or that the phase before is not at hand.
+    """
+
+    status: Status
+    token: str
+    place: int = 0
+    upload: Message = Message(())
+    gradients: float = 0.0
+
+
+def make_token(run: str, start: int, tick: int) -> str:
+    """Return the token of an attempt: the run's name, how often its server started, the attempts since."""
+    return f"{run}/{start}/{tick}"
+
+
+def order_of(token: str) -> tuple[str, int, int]:
+    """Return a token's parts; of one run, later tokens have larger parts.
+
+    >>> order_of("a1/2/10") > order_of("a1/2/9")
+    True
+    """
+    run, start, tick = token.rsplit("/", 2)
+    return run, int(start), int(tick)
+
+
+class Client:
+    """One client: a worker, and a vault that survives it.
+
+    Args:
+      worker: its computation.
+      vault: where its state is kept.
+    """
+
+    def __init__(self, worker: Worker, vault: Vault) -> None:
+        self.worker, self.vault = worker, vault
+
+    def answer(self, order: Order) -> Reply:
+        """Carry out an order, once: the same order again gets the same answer."""
+        place = order.task.place
+        pending, committed = self.vault.read("pending"), self.vault.read("committed")
+        if _overtaken(order.token, pending, committed):
+            return Reply("stale", order.token, place)
+        if pending is not None and pending.values["token"] == order.token:
+            if order.kind == "train" and pending.values["place"] == place:
+                return self._again(pending, order)
+            if pending.values["place"] > place or order.kind != "train":
+                return Reply("stale", order.token, place)
+            return self._train(order, self._kept(pending, order))
+        if order.follows:
+            return Reply("stale", order.token, place)
+        if pending is not None and pending.values["token"] == order.accepted:
+            self.vault.commit()
+            committed = pending
+        if order.accepted == NOTHING:
+            kept = None
+        elif committed is None or committed.values["token"] != order.accepted:
+            return Reply("lost", order.token, place)
+        else:
+            kept = self._kept(committed, order)
+        if order.kind == "hold":
+            return self._hold(order, kept)
+        if kept is None:
+            kept = self.worker.start(self.worker.params if order.start is None else order.start)
+        return self._train(order, kept)
+
+    def _train(self, order: Order, kept: Kept) -> Reply:
+        result = self.worker.work(order.task, order.message, kept)
+        upload = result.upload
+        arrays = {name: jax.tree.leaves(tree) for name, tree in zip(Kept._fields, result.kept)}
+        arrays |= {f"sent {name}": jax.tree.leaves(tree) for name, tree in zip(Message._fields, upload)}
+        values = {"token": order.token, "place": order.task.place, "gradients": result.gradients}
+        self.vault.write("pending", Record(values, arrays))
+        return Reply("done", order.token, order.task.place, upload, result.gradients)
+
+    def _again(self, pending: Record, order: Order) -> Reply:
+        """Return the answer that was given before, or would have been."""
+        like = upload_like(self.worker, order.task)
+        sent = (fill(tree, pending.arrays[f"sent {name}"]) for name, tree in zip(Message._fields, like))
+        return Reply("done", order.token, order.task.place, Message(*sent), pending.values["gradients"])
+
+    def _kept(self, record: Record, order: Order) -> Kept:
+        like = self.worker.start(self.worker.params)
+        return Kept(*(fill(tree, record.arrays[name]) for name, tree in zip(Kept._fields, like)))
+
+    def _hold(self, order: Order, kept: Kept | None) -> Reply:
+        here = Federation(order.task.clients, order.task.sampled, lambda x, step: x)
+        algorithm = self.worker.algorithm.at(order.task.round)
+        if kept is None:
+            return Reply("lost", order.token)
+        held = algorithm.holding(here, order.start, kept.state, kept.table)
+        return Reply("done", order.token, upload=Message(map_trees(np.asarray, held)))
+
+
+def _overtaken(token: str, pending: Record | None, committed: Record | None) -> bool:
+    """Whether a later order of the same run has been carried out, or the same one committed."""
+    run, *when = order_of(token)
+    for record, or_same in ((pending, False), (committed, True)):
+        if record is not None:
+            other, *then = order_of(record.values["token"])
+            if other == run and (then > when or (or_same and then == when)):
+                return True
+    return False
+
+
+def fill(like: Tree, leaves: Any) -> Tree:
+    """Return a tree of one tree's structure with other leaves."""
+    return jax.tree.unflatten(jax.tree.structure(like), list(leaves))
+
+
+def upload_like(worker: Worker, task: Assignment) -> Message:
+    """Return the structure of what a worker sends."""
+    from losac.federation.shapes import payload_like
+
+    content = payload_like(worker.algorithm, task.place, worker.params, task.clients, task.sampled)
+    return Message(content, worker.model_state)
