@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 from losac.federation import membership, rounds
 from losac.federation.book import Book, RefusedError
-from losac.federation.protocol import Order, Reply
+from losac.federation.invariant import invariant_error
+from losac.federation.protocol import NOTHING, Order, Reply
 from losac.federation.setting import Setting
 
 LOG = logging.getLogger("losac")
@@ -141,6 +142,16 @@ class Driver:
         asked = membership.ask_holdings(self.setting, self.book, present)
         self.keep(membership.settle(self.setting, self.book, self._exchange(asked)))
         LOG.info("the sums over the clients' states were made anew from %d clients", len(asked))
+
+    def invariant_error(self) -> float:
+        """Ask all clients what they hold; return how far the server's sums are from it, NaN where not all answer."""
+        self.keep(self.book.next_attempt())
+        asked = membership.ask_holdings(self.setting, self.book, self.gather())
+        if len(asked) < sum(member.accepted != NOTHING for member in self.book.members.values()):
+            return float("nan")
+        replies = self._exchange(asked)
+        held = [reply.upload.content for reply in replies.values() if reply.status == "done"]
+        return invariant_error(self.setting, self.book, held) if len(held) == len(asked) else float("nan")
 
     def _go_through(self, attempt: rounds.Attempt, present: set[str]) -> None:
         for _ in self.setting.algorithm.phases():

@@ -1,0 +1,46 @@
+"""A server's book, and what it measured, in one file that survives a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from losac.federation import durable
+from losac.federation.book import Book, Member
+from losac.federation.durable import Record
+from losac.federation.protocol import fill
+from losac.federation.setting import Setting
+
+TREES = ("server", "model_state", "total", "first")
+PLAIN = ("run", "starts", "tick", "round", "unsettled")
+
+
+def save_book(path: Path, book: Book, log: list[dict[str, Any]]) -> None:
+    """Write a book with the log of its rounds."""
+    arrays = {name: jax.tree.leaves(getattr(book, name)) for name in TREES}
+    members: dict[str, Any] = {}
+    for k, (name, member) in enumerate(book.members.items()):
+        members[name] = {"client": member.client, "rows": member.rows, "weight": member.weight}
+        members[name] |= {"accepted": member.accepted, "has_credit": member.credit is not None}
+        arrays[f"credit {k}"] = jax.tree.leaves(member.credit)
+        arrays[f"row {k}"] = jax.tree.leaves(member.row)
+    values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log}
+    durable.write(path, Record(values, arrays))
+
+
+def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]] | None:
+    """Return a book and its log; None where there is no file. A damaged file is an error: nothing is thrown away."""
+    record = durable.read(path)
+    if record is None:
+        return None
+    blank = setting.first_book("")
+    trees = {name: fill(getattr(blank, name), record.arrays[name]) for name in TREES}
+    row_like = setting.own(setting.algorithm.at(0).init_server_row(setting.params))
+    members = {}
+    for k, (name, about) in enumerate(record.values["members"].items()):
+        credit = fill(setting.no_credit, record.arrays[f"credit {k}"]) if about.pop("has_credit") else None
+        members[name] = Member(**about, credit=credit, row=fill(row_like, record.arrays[f"row {k}"]))
+    plain = {name: record.values[name] for name in PLAIN}
+    return Book(**plain, **trees, members=members), list(record.values["log"])

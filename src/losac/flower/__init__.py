@@ -1,0 +1,13 @@
+"""Any algorithm on a real federation, by Flower: ``pip install 'losac[flower]'``."""
+
+try:
+    import flwr as _flwr  # noqa: F401
+except ImportError as error:
+    raise ImportError("losac.flower needs Flower: pip install 'losac[flower]'") from error
+
+from losac.federation.book import Rules
+from losac.flower.app import server_app
+from losac.flower.client import client_app
+from losac.flower.server import Strategy
+
+__all__ = ["Rules", "Strategy", "client_app", "server_app"]

@@ -1,0 +1,124 @@
+"""A Flower client app from a function that returns the client's own problem."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from losac.algorithms.contract import Algorithm
+from losac.federation import durable
+from losac.federation.book import RefusedError
+from losac.federation.compiled import CompiledWorker
+from losac.federation.protocol import Client, Reply, order_of
+from losac.federation.vault import Folder
+from losac.federation.work import Worker
+from losac.flower.identity import client_name
+from losac.flower.records import from_arrays, read_order, reply_content
+from losac.task import Task
+
+LOG = logging.getLogger("losac")
+
+RUNS_KEPT = 3
+
+Problem = Callable[[Mapping[str, Any], Mapping[str, Any]], "Task | Worker"]
+MakeAlgorithm = Callable[[Mapping[str, Any]], Algorithm]
+
+
+def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any] = ()) -> ClientApp:
+    """Return a Flower app for the clients of a federation.
+
+    Args:
+      problem: ``problem(node_config, run_config)``: this client's task, whose data is its own rows alone; or a worker,
+        such as :func:`losac.federation.torch.torch_worker`'s.
+      algorithm: ``algorithm(run_config)``; the server must be given the same.
+      mods: Flower's, around everything the app receives and sends.
+
+    A node's configuration says where its state is kept (``state-dir``, which must survive a restart) and which place
+    it takes among the N (``partition-id``).
+    """
+    app = ClientApp(mods=list(mods))
+
+    def worker(context: Context) -> Worker:
+        made, method = problem(context.node_config, context.run_config), algorithm(context.run_config)
+        dtype = str(context.run_config.get("dtype", "float32"))
+        return CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return _quietly(message, lambda: _carry_out(message, context, worker(context)))
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        def answer() -> RecordDict:
+            if "order" in message.content:
+                return _carry_out(message, context, worker(context))
+            return _introduce(context, worker(context))
+
+        return _quietly(message, answer)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        def answer() -> RecordDict:
+            client = worker(context)
+            content = message.content
+            params = from_arrays(content, "message", client.params)
+            found = client.evaluate(params, from_arrays(content, "model_state", client.model_state))
+            return RecordDict({"metrics": MetricRecord({**found, "rows": client.rows})})
+
+        return _quietly(message, answer)
+
+    return app
+
+
+def state_folder(context: Context) -> Path:
+    """Return where a node keeps its state."""
+    where = context.node_config.get("state-dir")
+    if where is None:
+        return Path.home() / ".losac" / "federation" / str(context.node_config.get("partition-id", context.node_id))
+    return Path(str(where))
+
+
+def _carry_out(message: Message, context: Context, worker: Worker) -> RecordDict:
+    """Answer an order, with the folder of its run held against other processes."""
+    order = read_order(message.content, worker)
+    home = state_folder(context)
+    folder = home / order_of(order.token)[0]
+    with durable.locked(folder):
+        reply: Reply = Client(worker, Folder(folder)).answer(order)
+    _forget_old_runs(home, folder)
+    return reply_content(reply)
+
+
+def _introduce(context: Context, worker: Worker) -> RecordDict:
+    place = context.node_config.get("partition-id")
+    name = client_name(context.node_config, state_folder(context))
+    config: dict[str, Any] = {"name": name, "rows": worker.rows, "client": -1 if place is None else int(place)}
+    return RecordDict({"hello": ConfigRecord(config)})
+
+
+def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
+    """Return the answer; what goes wrong is told here alone, since an error's text may hold data."""
+    try:
+        return Message(answer(), reply_to=message)
+    except BlockingIOError:
+        LOG.error("another process of this client is at work: this order is left to it")
+    except RefusedError as error:
+        LOG.error("this client does not carry out an order: %s", error)
+    except Exception:
+        LOG.exception("this client failed")
+    return Message(RecordDict({"failed": ConfigRecord({"failed": True})}), reply_to=message)
+
+
+def _forget_old_runs(home: Path, present: Path) -> None:
+    """Remove the state of runs long over, but for a few."""
+    others = [folder for folder in home.iterdir() if folder.is_dir() and folder != present]
+    for folder in sorted(others, key=lambda f: f.stat().st_mtime, reverse=True)[RUNS_KEPT:]:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)

@@ -1,0 +1,161 @@
+"""A Flower server from any algorithm: a strategy with a loop of its own.
+
+Flower's own loop averages whatever came back and keeps nothing; here a round counts only once it is on the disk, and
+every order says what the server has accepted (docs/protocol.md). The strategy therefore drives the grid itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.serverapp import Grid
+
+from losac.algorithms.contract import Algorithm
+from losac.federation.book import Book, RefusedError, Rules
+from losac.federation.checkpoint import load_book, save_book
+from losac.federation.drive import Driver, Measured
+from losac.federation.evaluate import evaluate
+from losac.federation.setting import Setting
+from losac.flower.transport import FlowerTransport
+from losac.history import treefile
+from losac.history.history import History
+from losac.simulation import setup
+from losac.simulation.sampling import make_sampler
+from losac.task import Task
+
+LOG = logging.getLogger("losac")
+
+
+class Strategy:
+    """Runs one algorithm on Flower's grid.
+
+    Args:
+      algorithm: the method.
+      rules: see :class:`losac.federation.book.Rules`.
+      deadline: seconds for each phase of a round; None waits until every client has answered or failed.
+      out: a folder for the checkpoint and the results; a run whose checkpoint is there goes on. None keeps nothing.
+      sampling: as for :func:`losac.simulate`.
+      mean_rows: where given, clients count by their rows over this number; else all alike.
+      evaluate_every: rounds between two evaluations.
+      evaluate_clients: whether the clients evaluate too, on their own data.
+      forget_after: take out clients that were not there for so many rounds.
+      patience: seconds to wait for clients at the start.
+      attempts: give up after so many rounds in a row that did not count.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, rules: Rules, *, deadline: float | None = None, out: str | Path | None = None,
+        sampling: Any = None, mean_rows: float | None = None, evaluate_every: int = 1, evaluate_clients: bool = False,
+        forget_after: int | None = None, patience: float = 300.0, attempts: int = 20,
+    ) -> None:  # fmt: skip
+        self.algorithm, self.rules, self.deadline = algorithm, rules, deadline
+        self.out = None if out is None else Path(out)
+        self.sampler = make_sampler(sampling, rules.clients, rules.clients_per_round, algorithm.partial)
+        self.mean_rows, self.forget_after, self.patience, self.attempts = mean_rows, forget_after, patience, attempts
+        self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
+        self.log: list[dict[str, Any]] = []
+
+    def start(self, grid: Grid, task: Task, num_rounds: int) -> History:
+        """Run, or go on, until so many rounds are accepted; return what was measured.
+
+        The task brings the first model, the regulariser and the server's test data; its training data is not used.
+        """
+        rules = self.rules
+        params, model_state, _ = setup.start(task, rules.seed, np.dtype(rules.dtype))
+        assert task.regularizer is not None
+        setting = Setting(self.algorithm, rules, params, model_state, task.regularizer, self.sampler)
+        book, self.log = self._begin(setting)
+        transport = FlowerTransport(grid, setting)
+        driver = Driver(
+            setting, transport, book, self._save, deadline=self.deadline, weigh=self._weigh,
+            forget_after=self.forget_after,
+        )  # fmt: skip
+        self._wait_for_clients(transport)
+        if not self.log:
+            self._record(driver, task, transport, None)
+        for measured in driver.run(num_rounds, self.attempts):
+            due = measured.book.round % self.evaluate_every == 0 or measured.book.round == num_rounds
+            self._record(driver, task, transport, measured, due and not measured.void)
+            self._save(driver.book)
+        history = self._history(task, setting, driver.book)
+        if self.out is not None:
+            history.save(self.out / "history.npz")
+            history.to_frame().to_csv(self.out / "metrics.csv", index=False)
+            treefile.save(self.out / "model.npz", {"params": history.params, "model_state": history.model_state})
+            error = driver.invariant_error()
+            (self.out / "invariant.json").write_text(json.dumps({"relative_error": error}))
+        return history
+
+    def _begin(self, setting: Setting) -> tuple[Book, list[dict[str, Any]]]:
+        found = None if self.out is None else load_book(self.out / "checkpoint", setting)
+        if found is not None:
+            LOG.info("going on after round %d", found[0].round)
+            return found
+        return setting.first_book(uuid.uuid4().hex[:12]), []
+
+    def _save(self, book: Book) -> None:
+        if self.out is not None:
+            save_book(self.out / "checkpoint", book, self.log)
+
+    def _weigh(self, rows: int) -> float:
+        return 1.0 if self.mean_rows is None else rows / self.mean_rows
+
+    def _wait_for_clients(self, transport: FlowerTransport) -> None:
+        until = time.monotonic() + self.patience
+        while (there := len(list(transport.peers()))) < self.rules.clients_per_round:
+            if time.monotonic() > until:
+                if there >= self.rules.fewest:
+                    LOG.warning("beginning with %d clients: no more came in %.0f s", there, self.patience)
+                    return
+                raise RefusedError(f"{there} clients came within {self.patience:.0f} s, and a round needs more")
+            time.sleep(1)
+
+    def _record(
+        self, driver: Driver, task: Task, transport: FlowerTransport, measured: Measured | None, due: bool = True
+    ) -> None:
+        """Add a line to the log, with metrics where they are due."""
+        book, last = driver.book, self.log[-1] if self.log else {}
+        line: dict[str, Any] = {"round": book.round, "void": measured.void if measured else ""}
+        line["answered"] = list(measured.answered) if measured else []
+        for name in ("bytes_up", "bytes_down", "gradients", "seconds"):
+            line[name] = last.get(name, 0) + (getattr(measured, name) if measured else 0)
+        if due:
+            params = driver.setting.model(book)
+            line["metrics"] = self._measure(task, transport, params, book.model_state)
+            LOG.info("round %d: %s", book.round, ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items()))
+        self.log.append(line)
+
+    def _measure(self, task: Task, transport: FlowerTransport, params: Any, model_state: Any) -> dict[str, float]:
+        found = {}
+        if self.evaluate_clients:
+            theirs = transport.evaluate(params, model_state, self.deadline)
+            rows = sum(m["rows"] for m in theirs.values())
+            found["loss"] = sum(m["rows"] * m["loss"] for m in theirs.values()) / rows if rows else float("nan")
+        if isinstance(task.test, tuple):
+            central = evaluate(task, task.test, params, model_state, self.rules.dtype)
+            found |= {"test_loss": central.pop("loss"), **central}
+        return found
+
+    def _history(self, task: Task, setting: Setting, book: Book) -> History:
+        lines = [line for line in self.log if "metrics" in line]
+        names = lines[-1]["metrics"]
+        return History(
+            algorithm=self.algorithm.label,
+            settings=self.algorithm.settings(),
+            task=task.name,
+            seed=self.rules.seed,
+            rounds=np.array([line["round"] for line in lines], int),
+            metrics={name: np.array([line["metrics"].get(name, np.nan) for line in lines]) for name in names},
+            bytes_up=np.array([line["bytes_up"] for line in lines], np.int64),
+            bytes_down=np.array([line["bytes_down"] for line in lines], np.int64),
+            gradients=np.array([line["gradients"] for line in lines], float),
+            seconds=np.array([line["seconds"] for line in lines], float),
+            params=setting.model(book),
+            model_state=book.model_state,
+        )
