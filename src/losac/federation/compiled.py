@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -55,12 +55,22 @@ class CompiledWorker:
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
         with precision(self.dtype):
-            plan = self._plan(ANY)
-            shape = self._shape(plan, ANY)
-            params = map_trees(lambda a: cast(a, self.dtype), params)
-            state = self._first(shape, problem(self.task, self.algorithm, shape, plan), params)
-        rows = map_trees(lambda a: np.asarray(a[0]), state.store.rows)
-        return Kept(rows.state, rows.transforms, map_trees(lambda a: np.asarray(a[0]), state.store.table))
+            shape, arrays = self._blank
+            state = self._first(shape, arrays, map_trees(lambda a: cast(a, self.dtype), params))
+            return Kept(*map_trees(np.asarray, _kept(state)))
+
+    @cached_property
+    def kept_like(self) -> Kept:
+        """The structure of what is kept, whatever its numbers."""
+        with precision(self.dtype):
+            shape, arrays = self._blank
+            return Kept(*jax.eval_shape(lambda p: _kept(self._first(shape, arrays, p)), self.params))
+
+    @cached_property
+    def _blank(self) -> tuple[Shape, Problem]:
+        plan = self._plan(ANY)
+        shape = self._shape(plan, ANY)
+        return shape, problem(self.task, self.algorithm, shape, plan)
 
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
         """Do the work of one phase."""
@@ -111,6 +121,12 @@ class CompiledWorker:
         own = task.steps if phase is self.algorithm else None
         steps = own or int(drawing.step_counts(draw, np.asarray([self.rows]))[0])
         return price.gradients_per_step * steps * rows + price.full_gradients * self.rows
+
+
+def _kept(state: State) -> tuple[Tree, Tree, Tree]:
+    """Return what the only client of a state keeps."""
+    rows, table = map_trees(lambda a: a[0], (state.store.rows, state.store.table))
+    return rows.state, rows.transforms, table
 
 
 @partial(jax.jit, static_argnums=(0, 1))

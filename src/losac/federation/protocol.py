@@ -92,7 +92,7 @@ class Client:
                 return self._again(pending, order)
             if pending.values["place"] > place or order.kind != "train":
                 return Reply("stale", order.token, place)
-            return self._train(order, self._kept(pending, order))
+            return self._train(order, self._kept(pending))
         if order.follows:
             return Reply("stale", order.token, place)
         if pending is not None and pending.values["token"] == order.accepted:
@@ -103,7 +103,7 @@ class Client:
         elif committed is None or committed.values["token"] != order.accepted:
             return Reply("lost", order.token, place)
         else:
-            kept = self._kept(committed, order)
+            kept = self._kept(committed)
         if order.kind == "hold":
             return self._hold(order, kept)
         if kept is None:
@@ -125,8 +125,8 @@ class Client:
         sent = (fill(tree, pending.arrays[f"sent {name}"]) for name, tree in zip(Message._fields, like))
         return Reply("done", order.token, order.task.place, Message(*sent), pending.values["gradients"])
 
-    def _kept(self, record: Record, order: Order) -> Kept:
-        like = self.worker.start(self.worker.params)
+    def _kept(self, record: Record) -> Kept:
+        like = self.worker.kept_like
         return Kept(*(fill(tree, record.arrays[name]) for name, tree in zip(Kept._fields, like)))
 
     def _hold(self, order: Order, kept: Kept | None) -> Reply:

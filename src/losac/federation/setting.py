@@ -38,6 +38,7 @@ class Setting:
             raise ValueError(
                 f"{algorithm.label} needs every client in every round: use clients_per_round={rules.clients}"
             )
+        self.given = algorithm
         self.algorithm: Any = cast_numbers(algorithm, rules.dtype)
         self.rules, self.regularizer, self.sampler = rules, regularizer, sampler
         self.params, self.model_state = self.own(params), self.own(model_state)

@@ -66,6 +66,10 @@ class Worker(Protocol):
     model_state: Tree
     """The same of the model's state; () where it has none."""
 
+    @property
+    def kept_like(self) -> Kept:
+        """The structure of what is kept, whatever its numbers."""
+
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
 

@@ -44,11 +44,16 @@ def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any
     it takes among the N (``partition-id``).
     """
     app = ClientApp(mods=list(mods))
+    last: dict[str, Worker] = {}  # a process that serves several messages loads its data once
 
     def worker(context: Context) -> Worker:
-        made, method = problem(context.node_config, context.run_config), algorithm(context.run_config)
-        dtype = str(context.run_config.get("dtype", "float32"))
-        return CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
+        key = repr((sorted(context.node_config.items()), sorted(context.run_config.items())))
+        if key not in last:
+            made, method = problem(context.node_config, context.run_config), algorithm(context.run_config)
+            dtype = str(context.run_config.get("dtype") or "float32")
+            last.clear()
+            last[key] = CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
+        return last[key]
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -9,7 +9,7 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm
 from losac.history.history import History
-from losac.simulation.costs import Costs, took_place
+from losac.simulation.costs import Costs, random_steps, took_place
 from losac.simulation.engine import Engine, Measured
 from losac.simulation.members import Members
 from losac.simulation.paged import Paged
@@ -72,20 +72,23 @@ class Recorder:
     def _spent(self, ids: np.ndarray, first: int, rounds: int) -> np.ndarray:
         """Return the bytes up and down and the gradients that some rounds with these visits of clients cost.
 
-        A phase by chance asks all clients or the round's; for the latter the visits are shared out evenly.
+        A phase by chance asks all clients or the round's; for the latter the visits are shared out evenly, as they are
+        among the rounds where these differ in their number of steps.
         """
         sizes = self.header.sizes
         total = np.zeros(3)
         if not rounds:
             return total
+        drawn = random_steps(self.header.algorithm, self.header.seed, first, rounds)
         for index, (phase, cost) in enumerate(zip(self.header.algorithm.phases(), self.header.costs)):
             times = took_place(self.header.algorithm, index, self.header.seed, first, rounds)
             who = np.tile(np.arange(len(sizes)), times) if phase.clients == "all" else ids[: len(ids) * times // rounds]
             draw = phase.draw
             rows = sizes[who] / draw.blocks if draw.batch_size is None else np.minimum(draw.batch_size, sizes[who])
-            per_visit = (
-                cost.gradients_per_step * self.header.steps[index][who] * rows + cost.full_gradients * sizes[who]
-            )
+            steps: Any = self.header.steps[index][who]
+            if phase is self.header.algorithm and drawn is not None:
+                steps = sum(drawn) / rounds
+            per_visit = cost.gradients_per_step * steps * rows + cost.full_gradients * sizes[who]
             total += (cost.up * len(who), cost.down * len(who), per_visit.sum())
         return total
 

@@ -62,6 +62,15 @@ def lot(phase_key: Array) -> Array:
     return jax.random.uniform(jax.random.fold_in(phase_key, 2**31 - 2), (), jnp.float32)
 
 
+def random_steps(algorithm: Algorithm, seed: int, first: int, rounds: int) -> list[int] | None:
+    """Return the numbers of local steps in some rounds, where they are random; else None."""
+    if algorithm.at(0).draw_steps(0.5) is None:
+        return None
+    keys = [jax.random.fold_in(jax.random.key(seed), first + r) for r in range(rounds)]
+    drawn = (jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), (), jnp.float32) for key in keys)
+    return [int(algorithm.at(first + r).draw_steps(number)) for r, number in enumerate(drawn)]
+
+
 def took_place(algorithm: Algorithm, place: int, seed: int, first: int, rounds: int) -> int:
     """Return in how many of some rounds a phase took place."""
     if algorithm.phases()[place].chance is None:
