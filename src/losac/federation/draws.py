@@ -37,7 +37,7 @@ def course_of(task: Assignment, draw: Draw, rows: int, steps: int) -> Course:
     per_epoch = -(-rows // draw.batch_size) if draw.batch_size else 1
     passes = -(-steps // per_epoch) if draw.batch_size else 0
     at = (task.round, task.place, task.client, task.clients)
-    sizes = (_padded(steps, 1), passes, _padded(rows, 64) if passes else 0)
+    sizes = (_padded(steps, 16), passes, _padded(rows, 64) if passes else 0)
     drawn = _draw(jax.random.key(task.seed), at, rows, draw.blocks, *sizes)
     key, common = drawn[:2]
     block, orders, seeds, seed = (np.asarray(a) for a in drawn[2:])

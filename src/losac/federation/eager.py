@@ -216,7 +216,7 @@ def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: n
     """Transform the upload, and let the client record what was really sent."""
     algorithm, _, _, course, steps = visit
     key = jax.random.fold_in(course.key, 2**31 - 1)
-    payload, sent, states = _border(_encode(algorithm, key, kept.transforms, upload.content), dtype)
+    payload, sent, states = map_trees(as_numpy, _encode(algorithm, key, kept.transforms, upload.content))
     if algorithm.table:
         j = int(course.block[steps - 1])
         last = map_trees(lambda a: a[j], kept.table)
@@ -224,7 +224,7 @@ def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: n
         table = _with_entries(kept.table, {j: y})
     else:
         (state,), table = algorithm.record(here, upload.content, sent, kept.state), kept.table
-    return upload._replace(content=payload), _border(Kept(state, states, table), dtype)
+    return upload._replace(content=payload), Kept(_border(state, dtype), states, table)
 
 
 def _with_entries(table: Tree, entries: dict[int, Tree]) -> Tree:
@@ -242,8 +242,13 @@ def _plain(algorithm: Algorithm, round_index: int) -> Algorithm:
 
 
 def _border(tree: Tree, dtype: np.dtype[Any]) -> Tree:
-    """Return NumPy arrays; plain numbers get the model's dtype."""
-    return map_trees(lambda a: np.asarray(a, dtype) if isinstance(a, float) else as_numpy(a), tree)
+    """Return NumPy arrays, all floating-point numbers in the model's dtype."""
+
+    def cross(a: Any) -> np.ndarray:
+        array = as_numpy(a)
+        return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
+
+    return map_trees(cross, tree)
 
 
 def _dtype(tree: Tree) -> np.dtype[Any]:

@@ -42,13 +42,17 @@ def torch_worker(
       algorithm: the federation's.
       module: the model; every client's and the server's must have the same parameters.
       loss: ``loss(outputs, y)``: the mean loss over a batch, such as ``torch.nn.functional.cross_entropy``.
-      x, y: the client's inputs and targets, row by row: tensors, or arrays, on any device.
+      x, y: the client's inputs and targets, row by row: tensors, or arrays, on any device;
+        floating-point numbers are brought to the module's dtype.
       metrics: name → ``metric(outputs, y)``, means over the batch.
       options: ``regularizer``, ``reduction`` and ``local_steps`` of :class:`~losac.federation.eager.EagerWorker`.
     """
     torch = _torch()
-    names, device = list(_trained(module)), next(iter(_trained(module).values())).device
+    trained = _trained(module)
+    names, one = list(trained), next(iter(trained.values()))
+    device, dtype = one.device, one.dtype
     x, y = (a if isinstance(a, torch.Tensor) else torch.tensor(np.asarray(a)) for a in (x, y))
+    x, y = (a.to(dtype) if a.is_floating_point() else a for a in (x, y))
     same_length(x, y)
     means = {"loss": loss, **(metrics or {})}
     fixed = {name: buffer for name, buffer in module.named_buffers() if name not in _buffers(module)}
@@ -62,6 +66,7 @@ def torch_worker(
         return torch.func.functional_call(module, {**params, **buffers}, (inputs,)), targets
 
     def gradient(params: Tree, rows: np.ndarray, state: Tree, seed: int) -> tuple[Tree, Tree]:
+        _check_names(params, names)
         module.train()
         leaves = {name: params[name].detach().requires_grad_() for name in names}
         buffers = {name: buffer.clone() for name, buffer in (fixed | dict(state or {})).items()}
@@ -72,6 +77,7 @@ def torch_worker(
         return dict(zip(names, found)), {name: buffers[name] for name in state} if state else state
 
     def value(params: Tree, rows: np.ndarray, state: Tree) -> dict[str, Any]:
+        _check_names(params, names)
         module.eval()
         with torch.no_grad():
             outputs, targets = call(params, rows, fixed | dict(state or {}))
@@ -93,6 +99,7 @@ def start_state(module: Module) -> Any:
 def load_into(module: Module, params: Mapping[str, Any], model_state: Tree = ()) -> None:
     """Put the federation's model, with its state, into a module."""
     torch = _torch()
+    _check_names(params, list(_trained(module)))
     own = _trained(module) | _buffers(module)
     with torch.no_grad():
         for name, value in {**params, **dict(model_state or {})}.items():
@@ -110,6 +117,15 @@ def _trained(module: Module) -> dict[str, Any]:
             "float64: call module.float() (torch.autocast inside the module still computes in less)"
         )
     return found
+
+
+def _check_names(params: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a model that is not the module's."""
+    if set(params) != set(names):
+        raise ValueError(
+            f"the federation's parameters {sorted(params)} are not those that the module trains, {sorted(names)}: give "
+            "every client the same module, and the server start_params of it"
+        )
 
 
 def _buffers(module: Module) -> dict[str, Any]:
