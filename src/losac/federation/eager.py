@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Gradient, Local, Phase
+from losac.federation.arrays import Entries, as_numpy, border, dtype_of, put_entry
 from losac.federation.draws import Course, course_of
 from losac.federation.work import Assignment, Kept, Message, Result, phase_of
 from losac.prox import Regularizer
@@ -31,11 +32,6 @@ CHUNK = 4096
 """How many rows are evaluated at a time."""
 
 _encode = jax.jit(encode)
-
-
-def as_numpy(array: Any) -> Any:
-    """Return an array of any kind as a NumPy one."""
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
 
 
 class EagerWorker:
@@ -79,16 +75,16 @@ class EagerWorker:
 
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
-        dtype = _dtype(params)
+        dtype = dtype_of(params)
         with precision(dtype):
             algorithm = _plain(self.algorithm, 0)
             table = dense_table(algorithm, params) if algorithm.table else ()
-            kept = Kept(algorithm.init_client(params), self._transform_states(algorithm, params), table)
-            return _border(kept, dtype)
+            states = map_trees(as_numpy, self._transform_states(algorithm, params))
+            return Kept(border(algorithm.init_client(params), dtype), states, border(table, dtype))
 
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
         """Do the work of one phase."""
-        dtype = _dtype(message.content)
+        dtype = dtype_of(message.content)
         with precision(dtype):
             algorithm, phase = phase_of(_plain(self.algorithm, task.round), task)
             steps = self._steps(algorithm, phase, task)
@@ -147,7 +143,7 @@ class EagerWorker:
         )
         given = map_trees(load, message.content)
         local, state = phase.begin(here, given, map_trees(load, kept.state))
-        model_state, entries = first_state, _Entries(kept.table, load)
+        model_state, entries = first_state, Entries(kept.table, load)
         for t in range(steps):
             seen: list[Tree] = []
             rows = course.batch(t)
@@ -159,12 +155,12 @@ class EagerWorker:
             else:
                 local = phase.step(here, given, state, local, grad)
             model_state = seen[0] if seen else model_state
-        state, local = _border((state, local), dtype)
+        state, local = border((state, local), dtype)
         here = here._replace(gradient=full(as_numpy))
         upload, state = phase.end(here, message.content, state, local)
-        sent = Message(upload, sub(_border(model_state, dtype), message.model_state))
-        kept = Kept(state, kept.transforms, entries.renewed() if phase.table else kept.table)
-        return here, _border(sent, dtype), _border(kept, dtype), counted
+        sent = Message(upload, sub(border(model_state, dtype), message.model_state))
+        kept = Kept(border(state, dtype), kept.transforms, entries.renewed() if phase.table else kept.table)
+        return here, border(sent, dtype), kept, counted
 
     def _transform_states(self, algorithm: Algorithm, params: Tree) -> Tree:
         """Return the first state of every upload transform, from the structure of an upload."""
@@ -196,22 +192,6 @@ class _Visit(NamedTuple):
     steps: int
 
 
-class _Entries:
-    """A client's table while it works: only entries that its steps touch change their kind."""
-
-    def __init__(self, table: Tree, load: Callable[[Any], Any]) -> None:
-        self.table, self.load = table, load
-        self.touched: dict[int, Tree] = {}
-
-    def entry(self, j: int) -> Tree:
-        """Return y_j."""
-        return self.touched[j] if j in self.touched else map_trees(lambda a: self.load(a[j]), self.table)
-
-    def renewed(self) -> Tree:
-        """Return the table after the steps."""
-        return _with_entries(self.table, self.touched)
-
-
 def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: np.dtype[Any]) -> tuple[Message, Kept]:
     """Transform the upload, and let the client record what was really sent."""
     algorithm, _, _, course, steps = visit
@@ -221,42 +201,16 @@ def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: n
         j = int(course.block[steps - 1])
         last = map_trees(lambda a: a[j], kept.table)
         state, y = algorithm.record(here, upload.content, sent, kept.state, last)
-        table = _with_entries(kept.table, {j: y})
+        put_entry(kept.table, j, y)  # this round's own copy
     else:
-        (state,), table = algorithm.record(here, upload.content, sent, kept.state), kept.table
-    return upload._replace(content=payload), Kept(_border(state, dtype), states, table)
-
-
-def _with_entries(table: Tree, entries: dict[int, Tree]) -> Tree:
-    """Return a copy of a table with some entries replaced."""
-    table = map_trees(np.array, table)
-    for j, y in entries.items():
-        map_trees(lambda a, v, j=j: a.__setitem__(j, as_numpy(v)), table, y)
-    return table
+        (state,) = algorithm.record(here, upload.content, sent, kept.state)
+    return upload._replace(content=payload), Kept(border(state, dtype), states, kept.table)
 
 
 def _plain(algorithm: Algorithm, round_index: int) -> Algorithm:
     """Return the algorithm of a round with its numbers as Python's, which go with arrays of every kind."""
     now: Algorithm = map_trees(float, algorithm.at(jnp.asarray(round_index, jnp.int32)))
     return now
-
-
-def _border(tree: Tree, dtype: np.dtype[Any]) -> Tree:
-    """Return NumPy arrays, all floating-point numbers in the model's dtype."""
-
-    def cross(a: Any) -> np.ndarray:
-        array = as_numpy(a)
-        return array.astype(dtype, copy=False) if np.issubdtype(array.dtype, np.floating) else array
-
-    return map_trees(cross, tree)
-
-
-def _dtype(tree: Tree) -> np.dtype[Any]:
-    """Return the dtype of a model or message: that of its widest floating-point leaf."""
-    found = [a.dtype for a in map(np.asarray, jax.tree.leaves(tree)) if np.issubdtype(a.dtype, np.floating)]
-    if not found:
-        raise ValueError("there are no floating-point numbers among the parameters: a model needs some")
-    return np.result_type(*found)
 
 
 def _check(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from losac.algorithms.contract import Algorithm
-from losac.federation.eager import EagerWorker, as_numpy
+from losac.federation.arrays import as_numpy
+from losac.federation.eager import EagerWorker
 from losac.federation.numpy import same_length
 from losac.trees import Tree
 
