@@ -44,7 +44,7 @@ def federate(
 
 def _federate(algorithm, workers, params, rounds, sampled, seed, weights, regularizer, model_state) -> Outcome:
     clients, gradients = len(workers), 0.0
-    server = algorithm.at(0).init(map_trees(jnp.asarray, params))
+    server = algorithm.at(0).init(params)
     kept = [worker.start(params) for worker in workers]
     rows = [algorithm.at(0).init_server_row(params) for _ in workers]
     here = Federation(clients, sampled, regularizer.prox)
