@@ -99,7 +99,7 @@ class GroupL2(Regularizer):
         """Shrink every row's norm by step·λ."""
         norms = _row_norms(v)
         kept = _shrink(norms, step * self.strength) / (norms + (norms == 0))
-        return v * kept.reshape((-1,) + (1,) * (v.ndim - 1))
+        return v * kept.reshape(v.shape[:1] + (1,) * (v.ndim - 1))
 
 
 class Nuclear(Regularizer):

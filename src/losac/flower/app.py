@@ -12,6 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from losac._settings import nearest
 from losac.algorithms.contract import Algorithm
 from losac.federation.book import Rules
+from losac.federation.central import Central
 from losac.flower.server import Strategy
 from losac.task import Task
 
@@ -19,12 +20,13 @@ LOG = logging.getLogger("losac")
 
 
 def server_app(
-    central: Callable[[Mapping[str, Any]], Task], algorithm: Callable[[Mapping[str, Any]], Algorithm]
+    central: Callable[[Mapping[str, Any]], Task | Central], algorithm: Callable[[Mapping[str, Any]], Algorithm]
 ) -> ServerApp:
     """Return a Flower app for the server of a federation.
 
     Args:
-      central: ``central(run_config)``: a task with the first model and the server's test data.
+      central: ``central(run_config)``: a task, of which the first model and the test data are used, or a
+        :class:`losac.federation.central.Central`.
       algorithm: ``algorithm(run_config)``; the clients must be given the same.
 
     The run's configuration holds ``rounds``, ``clients``, and what :data:`CONFIG` lists besides.

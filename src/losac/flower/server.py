@@ -18,14 +18,13 @@ from flwr.serverapp import Grid
 
 from losac.algorithms.contract import Algorithm
 from losac.federation.book import Book, RefusedError, Rules
+from losac.federation.central import Central, central_of
 from losac.federation.checkpoint import load_book, save_book
 from losac.federation.drive import Driver, Measured
-from losac.federation.evaluate import evaluate
 from losac.federation.setting import Setting
 from losac.flower.transport import FlowerTransport
 from losac.history import treefile
 from losac.history.history import History
-from losac.simulation import setup
 from losac.simulation.sampling import make_sampler
 from losac.task import Task
 
@@ -61,15 +60,15 @@ class Strategy:
         self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
         self.log: list[dict[str, Any]] = []
 
-    def start(self, grid: Grid, task: Task, num_rounds: int) -> History:
+    def start(self, grid: Grid, central: Central | Task, num_rounds: int) -> History:
         """Run, or go on, until so many rounds are accepted; return what was measured.
 
-        The task brings the first model, the regulariser and the server's test data; its training data is not used.
+        Of a task only the first model, the regulariser and the test data are used.
         """
         rules = self.rules
-        params, model_state, _ = setup.start(task, rules.seed, np.dtype(rules.dtype))
-        assert task.regularizer is not None
-        setting = Setting(self.algorithm, rules, params, model_state, task.regularizer, self.sampler)
+        if isinstance(central, Task):
+            central = central_of(central, rules.seed, rules.dtype)
+        setting = Setting(self.algorithm, rules, central.params, central.model_state, central.regularizer, self.sampler)
         book, self.log = self._begin(setting)
         transport = FlowerTransport(grid, setting)
         driver = Driver(
@@ -78,12 +77,12 @@ class Strategy:
         )  # fmt: skip
         self._wait_for_clients(transport)
         if not self.log:
-            self._record(driver, task, transport, None)
+            self._record(driver, central, transport, None)
         for measured in driver.run(num_rounds, self.attempts):
             due = measured.book.round % self.evaluate_every == 0 or measured.book.round == num_rounds
-            self._record(driver, task, transport, measured, due and not measured.void)
+            self._record(driver, central, transport, measured, due and not measured.void)
             self._save(driver.book)
-        history = self._history(task, setting, driver.book)
+        history = self._history(central, setting, driver.book)
         if self.out is not None:
             history.save(self.out / "history.npz")
             history.to_frame().to_csv(self.out / "metrics.csv", index=False)
@@ -117,7 +116,7 @@ class Strategy:
             time.sleep(1)
 
     def _record(
-        self, driver: Driver, task: Task, transport: FlowerTransport, measured: Measured | None, due: bool = True
+        self, driver: Driver, central: Central, transport: FlowerTransport, measured: Measured | None, due: bool = True
     ) -> None:
         """Add a line to the log, with metrics where they are due."""
         book, last = driver.book, self.log[-1] if self.log else {}
@@ -127,28 +126,25 @@ class Strategy:
             line[name] = last.get(name, 0) + (getattr(measured, name) if measured else 0)
         if due:
             params = driver.setting.model(book)
-            line["metrics"] = self._measure(task, transport, params, book.model_state)
+            line["metrics"] = self._measure(central, transport, params, book.model_state)
             LOG.info("round %d: %s", book.round, ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items()))
         self.log.append(line)
 
-    def _measure(self, task: Task, transport: FlowerTransport, params: Any, model_state: Any) -> dict[str, float]:
+    def _measure(self, central: Central, transport: FlowerTransport, params: Any, model_state: Any) -> dict[str, float]:
         found = {}
         if self.evaluate_clients:
             theirs = transport.evaluate(params, model_state, self.deadline)
             rows = sum(m["rows"] for m in theirs.values())
             found["loss"] = sum(m["rows"] * m["loss"] for m in theirs.values()) / rows if rows else float("nan")
-        if isinstance(task.test, tuple):
-            central = evaluate(task, task.test, params, model_state, self.rules.dtype)
-            found |= {"test_loss": central.pop("loss"), **central}
-        return found
+        return found | central.evaluate(params, model_state)
 
-    def _history(self, task: Task, setting: Setting, book: Book) -> History:
+    def _history(self, central: Central, setting: Setting, book: Book) -> History:
         lines = [line for line in self.log if "metrics" in line]
         names = lines[-1]["metrics"]
         return History(
             algorithm=self.algorithm.label,
             settings=self.algorithm.settings(),
-            task=task.name,
+            task=central.name,
             seed=self.rules.seed,
             rounds=np.array([line["round"] for line in lines], int),
             metrics={name: np.array([line["metrics"].get(name, np.nan) for line in lines]) for name in names},

@@ -105,7 +105,7 @@ def _batches(
     most_rows: int,
 ) -> Stage:
     per_epoch = -(-size // batch_size)
-    orders = jax.vmap(lambda e: _order(jax.random.fold_in(key, e), size, most_rows))(jnp.arange(passes))
+    orders = jax.vmap(lambda e: order_of(jax.random.fold_in(key, e), size, most_rows))(jnp.arange(passes))
 
     def batch(t: Any) -> Batch:
         start = (t % per_epoch) * batch_size
@@ -116,7 +116,7 @@ def _batches(
     return Stage(lambda t: t, batch, lambda b: (size, b.size))
 
 
-def _order(key: Array, size: Array, most_rows: int) -> Array:
+def order_of(key: Array, size: Array, most_rows: int) -> Array:
     """Return a random order of a client's rows, its first ``size`` entries; padded by zeros to twice the length."""
     places = jnp.arange(most_rows)
     noise = jnp.where(places < size, jax.random.uniform(key, (most_rows,), jnp.float32), jnp.inf)

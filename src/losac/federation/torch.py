@@ -1,0 +1,165 @@
+"""Clients whose model is a PyTorch module. PyTorch is an optional dependency: ``pip install losac[torch]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from losac.algorithms import fedavg
+from losac.algorithms.contract import Algorithm
+from losac.federation.arrays import as_numpy
+from losac.federation.central import Central
+from losac.federation.eager import EagerWorker
+from losac.federation.numpy import same_length
+from losac.trees import Tree
+
+Module = Any
+"""A ``torch.nn.Module``."""
+
+Function = Callable[[Any, Any], Any]
+"""The module's outputs and the targets → a mean over these, a scalar tensor."""
+
+
+def torch_worker(
+    algorithm: Algorithm,
+    module: Module,
+    loss: Function,
+    x: Any,
+    y: Any,
+    *,
+    metrics: Mapping[str, Function] | None = None,
+    **options: Any,
+) -> EagerWorker:
+    """Return a client that computes with a PyTorch module, on the module's device and in its dtype.
+
+    The parameters that the federation trains are those of the module that require a gradient, by name; the module
+    itself is only called, in training mode for gradients and in evaluation mode for the loss and the metrics, and its
+    own numbers never change. Its persistent floating-point buffers (batch-norm statistics) are the model's state: each
+    local step renews them, and their change is sent. Other buffers, such as counters, keep the module's values in every
+    step. What is random in the module (dropout) is a function of the federation's seed, the round, the client and the
+    step, and is the same for all gradients of one step.
+
+    Args:
+      algorithm: the federation's.
+      module: the model; every client's and the server's must have the same parameters.
+      loss: ``loss(outputs, y)``: the mean loss over a batch, such as ``torch.nn.functional.cross_entropy``.
+      x, y: the client's inputs and targets, row by row: tensors, or arrays, on any device;
+        floating-point numbers are brought to the module's dtype.
+      metrics: name → ``metric(outputs, y)``, means over the batch.
+      options: ``regularizer``, ``reduction`` and ``local_steps`` of :class:`~losac.federation.eager.EagerWorker`.
+    """
+    torch = _torch()
+    trained = _trained(module)
+    names, one = list(trained), next(iter(trained.values()))
+    device, dtype = one.device, one.dtype
+    x, y = (a if isinstance(a, torch.Tensor) else torch.tensor(np.asarray(a)) for a in (x, y))
+    x, y = (a.to(dtype) if a.is_floating_point() else a for a in (x, y))
+    same_length(x, y)
+    means = {"loss": loss, **(metrics or {})}
+    fixed = {name: buffer for name, buffer in module.named_buffers() if name not in _buffers(module)}
+
+    def arrays(a: Any) -> Any:
+        return a.to(device) if isinstance(a, torch.Tensor) else torch.tensor(np.asarray(a), device=device)
+
+    def call(params: Tree, rows: np.ndarray, buffers: dict[str, Any]) -> tuple[Any, Any]:
+        places = torch.tensor(rows, device=x.device)
+        inputs, targets = x[places].to(device), y[places.to(y.device)].to(device)
+        return torch.func.functional_call(module, {**params, **buffers}, (inputs,)), targets
+
+    def gradient(params: Tree, rows: np.ndarray, state: Tree, seed: int) -> tuple[Tree, Tree]:
+        _check_names(params, names)
+        module.train()
+        leaves = {name: params[name].detach().requires_grad_() for name in names}
+        buffers = {name: buffer.clone() for name, buffer in (fixed | dict(state or {})).items()}
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            value = loss(*call(leaves, rows, buffers))
+        found = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(names, found)), {name: buffers[name] for name in state} if state else state
+
+    def value(params: Tree, rows: np.ndarray, state: Tree) -> dict[str, Any]:
+        _check_names(params, names)
+        module.eval()
+        with torch.no_grad():
+            outputs, targets = call(params, rows, fixed | dict(state or {}))
+            return {name: mean(outputs, targets) for name, mean in means.items()}
+
+    shapes = {"params": start_params(module), "model_state": start_state(module)}
+    return EagerWorker(algorithm, gradient, len(x), value=value, arrays=arrays, stateful=True, **shapes, **options)
+
+
+def torch_central(
+    module: Module,
+    loss: Function,
+    x: Any,
+    y: Any,
+    *,
+    metrics: Mapping[str, Function] | None = None,
+    name: str = "torch",
+) -> Central:
+    """Return the server's part of a federation of PyTorch clients: the module as it starts, and its test data."""
+    worker = torch_worker(fedavg(1.0), module, loss, x, y, metrics=metrics)
+
+    def evaluate(params: Tree, model_state: Tree) -> dict[str, float]:
+        found = worker.evaluate(params, model_state)
+        return {"test_loss": found.pop("loss"), **found}
+
+    return Central(start_params(module), start_state(module), evaluate=evaluate, name=name)
+
+
+def start_params(module: Module) -> dict[str, np.ndarray]:
+    """Return x⁰ for the server: the parameters that require a gradient, by name."""
+    return {name: as_numpy(parameter).copy() for name, parameter in _trained(module).items()}
+
+
+def start_state(module: Module) -> Any:
+    """Return the model's first state for the server: the persistent floating-point buffers by name; () if none."""
+    return {name: as_numpy(buffer).copy() for name, buffer in _buffers(module).items()} or ()
+
+
+def load_into(module: Module, params: Mapping[str, Any], model_state: Tree = ()) -> None:
+    """Put the federation's model, with its state, into a module."""
+    torch = _torch()
+    _check_names(params, list(_trained(module)))
+    own = _trained(module) | _buffers(module)
+    with torch.no_grad():
+        for name, value in {**params, **dict(model_state or {})}.items():
+            own[name].copy_(torch.tensor(np.asarray(value)))
+
+
+def _trained(module: Module) -> dict[str, Any]:
+    """Return the parameters that are trained; refuse kinds of numbers that the federation does not compute in."""
+    torch = _torch()
+    found = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    kinds = {parameter.dtype for parameter in found.values()}
+    if len(kinds) != 1 or not kinds <= {torch.float32, torch.float64}:
+        raise ValueError(
+            f"the module's trained parameters have the dtypes {sorted(map(str, kinds))}; they must be float32, or all "
+            "float64: call module.float() (torch.autocast inside the module still computes in less)"
+        )
+    return found
+
+
+def _check_names(params: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a model that is not the module's."""
+    if set(params) != set(names):
+        raise ValueError(
+            f"the federation's parameters {sorted(params)} are not those that the module trains, {sorted(names)}: give "
+            "every client the same module, and the server start_params of it"
+        )
+
+
+def _buffers(module: Module) -> dict[str, Any]:
+    """Return the buffers that are the model's state."""
+    kept = module.state_dict()
+    return {name: b for name, b in module.named_buffers() if name in kept and b.is_floating_point()}
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("a client in PyTorch needs PyTorch: pip install 'losac[torch]'") from error
+    return torch
