@@ -101,7 +101,9 @@ def check_certificate(certificate: Path, hosts: Iterable[str]) -> None:
         raise ValueError(
             f"{certificate} ran out on {read.not_valid_after_utc:%Y-%m-%d}; remove it and its key, and start again"
         )
-    named = [name for part in read.extensions if isinstance(part.value, x509.SubjectAlternativeName) for name in part.value]
+    named = [
+        name for part in read.extensions if isinstance(part.value, x509.SubjectAlternativeName) for name in part.value
+    ]
     for host in hosts:
         if _name(host) not in named:
             known = ", ".join(str(name.value) for name in named)

@@ -104,6 +104,13 @@ class Folder:
         """Return the file with a SuperNode's configuration."""
         return self.home(node_name(number)) / "node-config.toml"
 
+    def fresh_results(self) -> Path:
+        """Make and return the folder of a new run's results: the next number."""
+        numbers = [int(path.name) for path in self.results.glob("*") if path.name.isdecimal()]
+        path = self.results / str(max(numbers, default=0) + 1)
+        path.mkdir(parents=True)
+        return path
+
     def read(self) -> Settings | None:
         """Return what the federation was started with, None where there is none yet."""
         path = self.root / "federation.json"

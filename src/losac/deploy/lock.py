@@ -18,5 +18,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DeployError(f"another command starts the federation in {folder} at this moment; wait for it") from None
+            raise DeployError(
+                f"another command starts the federation in {folder} at this moment; wait for it"
+            ) from None
         yield

@@ -45,9 +45,7 @@ def is_healthy(port: int, host: str, authority: Path | None = None) -> bool:
     """Whether the server at a port answers that it is well; with an authority's certificate, over TLS."""
     scheme = "http" if authority is None else "https"
     context = None if authority is None else ssl.create_default_context(cafile=authority)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(f"{scheme}://{_bracketed(host)}:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -20,13 +20,14 @@ def sign_off(superlink_address: str, authority: Path, private_key: Path, node_id
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
     from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+    from flwr.supercore.protobuf.client import ProtobufClientInterceptor
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
     key = load_ssh_private_key(private_key.read_bytes(), password=None)
     if not isinstance(key, EllipticCurvePrivateKey):
         raise ValueError(f"{private_key} is no elliptic-curve key; make one with losac.deploy.certificates.node_key")
-    signing = [
+    signing: list[ProtobufClientInterceptor] = [
         RuntimeVersionHttpInterceptor(component_name="SuperNode"),
         NodeAuthHttpInterceptor(key, key.public_key()),
     ]
@@ -36,7 +37,9 @@ def sign_off(superlink_address: str, authority: Path, private_key: Path, node_id
         ) as fleet:
             fleet.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
     except httpx.HTTPError as error:
-        raise DeployError(f"the SuperLink at {superlink_address} did not take node {node_id}'s leave: {error}") from None
+        raise DeployError(
+            f"the SuperLink at {superlink_address} did not take node {node_id}'s leave: {error}"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -70,10 +70,13 @@ def await_healthy(folder: Folder, name: str, timeout: float) -> None:
         time.sleep(_PAUSE)
 
 
-def await_online(folder: Folder, names: Sequence[str], extra: Mapping[str, str], timeout: float, *, sign_off: bool = True) -> None:
+def await_online(
+    folder: Folder, names: Sequence[str], extra: Mapping[str, str], timeout: float, *, sign_off: bool = True
+) -> None:
     """Wait until the SuperLink counts freshly started SuperNodes as online.
 
-    A SuperNode whose forerunner was killed is refused for a while, and ends: it is signed off, if allowed, and started again.
+    A SuperNode whose forerunner was killed is refused for a while, and ends. It is started again, and signed off before
+    where that is allowed.
     """
     began = time.monotonic()
     ids = folder.settings().node_ids
@@ -113,9 +116,7 @@ def _command(folder: Folder, name: str) -> list[str]:
         return commands.superexec(superlink, authority)
     number = node_number(name)
     port = settings.node_ports[number]
-    return commands.supernode(
-        superlink, authority, folder.key(number), settings.host, port, folder.node_config(number)
-    )
+    return commands.supernode(superlink, authority, folder.key(number), settings.host, port, folder.node_config(number))
 
 
 def _ports(wished: Sequence[int], number: int, host: str) -> list[int]:
