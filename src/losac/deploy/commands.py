@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -96,7 +97,9 @@ def flwr(home: Path, *arguments: str, timeout: float = 60) -> dict[str, Any]:
         told = {}
     if answer.returncode or not told.get("success"):
         why = told.get("error-message") or answer.stdout.strip() or answer.stderr.strip() or "no answer"
-        raise DeployError(f"flwr {' '.join(arguments[:2])}: {' '.join(str(why).split())}")
+        # What comes before the code is chatter about what was asked.
+        text = re.sub(r"^.*(?=\[code: )", "", " ".join(str(why).split()))
+        raise DeployError(f"flwr {' '.join(arguments[:2])}: {text}")
     return told
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from losac.deploy import network, runs, startup
 from losac.deploy.errors import DeployError
-from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, node_name
+from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, node_name, node_number
 from losac.deploy.guard import dismiss, start_guard
 from losac.deploy.lock import locked
 from losac.deploy.processes import Record, forget, is_running, kill, read_records, terminate
@@ -80,7 +80,7 @@ class LocalFederation:
     def start(self) -> Self:
         """Start all processes and return when every node is online; what a crash left is cleaned up first."""
         with locked(self.folder.root):
-            self._clear()
+            crashed = self._clear()
             startup.prepare(self.folder, self.nodes, _HOST, self._port)
             if not self._detached:
                 self._guard = start_guard(self.folder.root)
@@ -88,6 +88,8 @@ class LocalFederation:
                 self._launch(SUPERLINK)
                 startup.await_healthy(self.folder, SUPERLINK, self._timeout)
                 self.register()
+                if crashed:
+                    self._each(lambda name: startup.take_leave(self.folder, name), self.names[2:])
                 for name in self.names[1:]:
                     self._launch(name)
                 startup.await_online(self.folder, self.names[2:], self._environment, self._timeout)
@@ -133,13 +135,12 @@ class LocalFederation:
     def register(self) -> dict[str, int]:
         """Register the SuperNodes that the SuperLink does not know yet; return the ids of all by name."""
         known = dict(self.folder.settings().node_ids)
-        missing = [number for number in range(self.nodes) if node_name(number) not in known]
+        missing = [name for name in self.names[2:] if name not in known]
 
-        def add(number: int) -> str:
-            return runs.register(self._home, self.folder.key(number).public)
+        def add(name: str) -> str:
+            return runs.register(self._home, self.folder.key(node_number(name)).public)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            known.update(zip(map(node_name, missing), pool.map(add, missing)))
+        known.update(zip(missing, self._each(add, missing)))
         self.folder.write(dataclasses.replace(self.folder.settings(), node_ids=known))
         return self.node_ids
 
@@ -194,8 +195,13 @@ class LocalFederation:
             raise ValueError(f"no process is called {name!r}; there are {', '.join(self.names)}")
         return read_records(self.folder.pids).get(name)
 
-    def _clear(self) -> None:
-        """Refuse a federation that runs; end what is left of one that crashed."""
+    def _each(self, function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+        """Return a function's values, called in threads: each starts a process that takes a second."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(function, names))
+
+    def _clear(self) -> bool:
+        """Refuse a federation that runs; end what is left of one that crashed, and return whether one did."""
         settings, superlink = self.folder.read(), read_records(self.folder.pids).get(SUPERLINK)
         if settings is not None and settings.ready and superlink is not None and is_running(superlink):
             raise DeployError(
@@ -203,3 +209,4 @@ class LocalFederation:
                 f"stop it with: losac deploy down {self.folder.root}"
             )
         stop_all(self.folder, patience=_HASTE)
+        return settings is not None and settings.ready

@@ -25,6 +25,8 @@ _DRIFT = 60.0
 _ORPHANS = 2.0
 """Seconds that the children of an ended process have to notice it: they look every 0.2 s."""
 
+_LAST_THREADS = 2.0
+
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 """What this process started itself and must wait for, lest it remain as a zombie."""
 
@@ -93,12 +95,6 @@ def is_running(record: Record) -> bool:
         return False
 
 
-def exit_code(record: Record) -> int | None:
-    """Return how a process that was started from here ended; None where it runs, or was started elsewhere."""
-    child = _CHILDREN.get(record.pid)
-    return None if child is None else child.poll()
-
-
 def members(record: Record) -> list[psutil.Process]:
     """Return the recorded process and all of its session, so far as they run; none where the pid is someone else's."""
     _reap(record)
@@ -132,7 +128,10 @@ def kill(record: Record, *, patience: float = 10.0) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"{record.name} (pid {record.pid}) does not end, even by SIGKILL")
         time.sleep(_PAUSE)
-    _reap(record)
+    if (child := _CHILDREN.get(record.pid)) is not None:
+        # Its threads may take a moment longer, and until then it remains as a zombie.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_THREADS)
 
 
 def _identity(child: subprocess.Popen[bytes]) -> tuple[float, tuple[str, ...]]:

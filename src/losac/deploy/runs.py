@@ -70,7 +70,9 @@ def wait(home: Path, run_id: str, timeout: float) -> dict[str, Any]:
             # The stream of the log ends with the run, so that nothing is polled from here.
             call(home, "log", run_id, CONNECTION, "--stream", timeout=max(end - time.monotonic(), 0.1))
             told = status(home, run_id)
-        except DeployError:
+        except DeployError as error:
+            if "not found" in str(error):
+                raise
             if time.monotonic() >= end:
                 raise DeployError(f"run {run_id} did not finish in {timeout:g} s") from None
             told = {"status": "unknown"}

@@ -13,7 +13,7 @@ from losac.deploy import commands, network
 from losac.deploy.certificates import certificate_authority, check_certificate, node_key, server_certificate
 from losac.deploy.errors import DeployError
 from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, Settings, node_name, node_number
-from losac.deploy.processes import Record, is_running, read_records, spawn
+from losac.deploy.processes import Record, is_running, kill, read_records, spawn
 from losac.deploy.runs import list_nodes
 
 _PAUSE = 0.1
@@ -50,7 +50,12 @@ def prepare(folder: Folder, nodes: int, host: str, port: int | None) -> Settings
 
 
 def launch(folder: Folder, name: str, extra: Mapping[str, str]) -> Record:
-    """Start a process of the federation."""
+    """Start a process of the federation, after the last of what a forerunner of the same name left.
+
+    The SuperExec of a dead SuperNode may outlive it, and then serves whoever listens on the SuperNode's port next.
+    """
+    if (forerunner := read_records(folder.pids).get(name)) is not None:
+        kill(forerunner)
     return spawn(
         name,
         _command(folder, name),
