@@ -94,6 +94,15 @@ def node_key(folder: Path, name: str) -> NodeKey:
     return files
 
 
+def set_aside(*files: Path) -> None:
+    """Give key files another name, so that new ones can be made."""
+    for path in files:
+        number = 1
+        while (other := path.with_name(f"{path.name}.{number}")).exists():
+            number += 1
+        path.rename(other)
+
+
 def check_certificate(certificate: Path, hosts: Iterable[str]) -> None:
     """Refuse a certificate that has run out, or that does not name all hosts."""
     read = x509.load_pem_x509_certificate(certificate.read_bytes())

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from losac.deploy import network, runs, startup
+from losac.deploy.certificates import node_key, set_aside
 from losac.deploy.errors import DeployError
 from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, node_name, node_number
 from losac.deploy.guard import dismiss, start_guard
@@ -69,7 +70,8 @@ class LocalFederation:
     @property
     def node_ids(self) -> dict[str, int]:
         """Flower's id of each SuperNode by name; it stays the same over restarts."""
-        return {name: int(number) for name, number in self.folder.settings().node_ids.items()}
+        known = self.folder.settings().node_ids
+        return {name: int(known[name]) for name in self.names if name in known}
 
     @property
     def address(self) -> str:
@@ -138,7 +140,16 @@ class LocalFederation:
         missing = [name for name in self.names[2:] if name not in known]
 
         def add(name: str) -> str:
-            return runs.register(self._home, self.folder.key(node_number(name)).public)
+            key = self.folder.key(node_number(name)).public
+            try:
+                return runs.register(self._home, key)
+            except DeployError as error:
+                if "already in use" not in str(error):
+                    raise
+                # A start was interrupted before the id was kept, and Flower tells it only once.
+                set_aside(key, key.with_suffix(""))
+                node_key(self.folder.keys, name)
+                return runs.register(self._home, key)
 
         known.update(zip(missing, self._each(add, missing)))
         self.folder.write(dataclasses.replace(self.folder.settings(), node_ids=known))
@@ -167,7 +178,7 @@ class LocalFederation:
     def online(self) -> dict[str, bool]:
         """Return for each SuperNode whether the SuperLink counts it as online; a killed one counts for a minute."""
         told = {node["node-id"]: node["status"] for node in runs.list_nodes(self._home)}
-        return {name: told.get(number) == "online" for name, number in self.folder.settings().node_ids.items()}
+        return {name: told.get(str(number)) == "online" for name, number in self.node_ids.items()}
 
     def processes(self) -> dict[str, int | None]:
         """Return each process's pid, None where it does not run."""
