@@ -27,6 +27,7 @@ from losac.deploy.lock import locked
 from losac.deploy.network import free_ports, is_free, require_free
 from losac.deploy.processes import Record, is_running, kill, members, read_records, spawn, terminate
 from losac.deploy.shutdown import stop_all
+from losac.deploy.startup import prepare
 
 DOUBLING = Path(__file__).parent / "apps" / "doubling"
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -300,6 +301,26 @@ def test_a_run_is_refused_for_no_app_and_for_unknown_settings(tmp_path):
     Folder(tmp_path).write(Settings(1))
     assert "is no Flower app" in refused("deploy", "run", str(tmp_path), str(tmp_path))
     assert "has no setting 'round'" in refused("deploy", "run", str(tmp_path), str(DOUBLING), "--set", "round=1")
+
+
+def test_a_run_on_a_federation_that_is_down_says_how_to_start_it(tmp_path):
+    prepare(Folder(tmp_path), 1, "127.0.0.1", None)
+    assert "losac deploy up" in refused("deploy", "run", str(tmp_path), str(DOUBLING))
+    assert "losac deploy up" in refused("deploy", "log", str(tmp_path))
+
+
+def test_what_is_prepared_stays_the_same_at_the_next_start(tmp_path):
+    folder = Folder(tmp_path)
+    first = prepare(folder, 2, "127.0.0.1", None)
+    keys = {path: path.read_bytes() for path in folder.keys.iterdir()}
+    again = prepare(folder, 3, "127.0.0.1", None)
+    assert (again.port, again.node_ports[:2]) == (first.port, first.node_ports)
+    assert len({again.port, *again.node_ports}) == 4
+    assert {path: path.read_bytes() for path in keys} == keys
+    for number in range(3):
+        config = tomllib.loads(folder.node_config(number).read_text())
+        assert config == {"partition-id": number, "state-dir": str(folder.state(number))}
+        assert folder.state(number).stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.processes

@@ -15,7 +15,7 @@ from losac.cli.settings import parse_settings
 if TYPE_CHECKING:
     from losac.deploy import LocalFederation
 
-FAILED = 1
+FAILED, COMPLETED = 1, "finished:completed"
 _SETTINGS = ("step_size", "local_steps", "blocks", "batch_size", "epochs")
 
 app = typer.Typer(help="Run an algorithm between real processes and devices, by Flower.", no_args_is_help=True)
@@ -118,10 +118,9 @@ def run(
             typer.echo(to_json(told))
         elif wait:
             typer.echo(told["status"])
-        if wait and told["status"] != "finished:completed":
-            fail(
-                f"run {told['run']} ended as {told['status']}: {told['details']}; see {federation.folder.logs}", FAILED
-            )
+        if wait and told["status"] != COMPLETED:
+            why = f"{told['status']}: {told['details']}; see losac deploy log {folder} {told['run']}"
+            fail(f"run {told['run']} is {why}", FAILED)
 
 
 @app.command()
@@ -129,6 +128,21 @@ def status(folder: _Folder, json: _Json = False) -> None:
     """Print which processes run, which nodes are online, and how the runs stand."""
     with one_line_errors():
         _tell(_federation(folder), json=json)
+
+
+@app.command(epilog="Example: losac deploy log federation")
+def log(
+    folder: _Folder,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run's id.", show_default="the last")
+    ] = None,
+) -> None:
+    """Print what the server of a run wrote."""
+    with one_line_errors():
+        federation = _federation(folder)
+        if run_id is None and not (runs := federation.runs()):
+            raise ValueError(f"{folder} has no run yet; submit one with: losac deploy run {folder} APP")
+        typer.echo(federation.log(run_id or max(runs, key=lambda each: each["pending-at"])["run-id"]))
 
 
 @app.command()

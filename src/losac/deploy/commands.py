@@ -96,9 +96,11 @@ def flwr(home: Path, *arguments: str, timeout: float = 60) -> dict[str, Any]:
     except ValueError:
         told = {}
     if answer.returncode or not told.get("success"):
-        why = told.get("error-message") or answer.stdout.strip() or answer.stderr.strip() or "no answer"
+        why: str = told.get("error-message") or answer.stdout.strip() or answer.stderr.strip() or "no answer"
+        if "SuperLink is unavailable" in why:
+            raise DeployError("the SuperLink does not answer; start the federation with: losac deploy up")
         # What comes before the code is chatter about what was asked.
-        text = re.sub(r"^.*(?=\[code: )", "", " ".join(str(why).split()))
+        text = re.sub(r"^.*(?=\[code: )", "", " ".join(why.split()))
         raise DeployError(f"flwr {' '.join(arguments[:2])}: {text}")
     return told
 
