@@ -12,6 +12,9 @@ import pytest
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
 
+collect_ignore = ["apps"]
+"""Flower apps, which tests submit to a federation."""
+
 
 @pytest.fixture(autouse=True)
 def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:

@@ -25,6 +25,7 @@ LAYERS = [
     {"report"},
     {"leakage"},
     {"reproduce"},
+    {"deploy"},
     {"cli", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -100,7 +100,8 @@ def torch_central(
     name: str = "torch",
 ) -> Central:
     """Return the server's part of a federation of PyTorch clients: the module as it starts, and its test data."""
-    worker = torch_worker(fedavg(1.0), module, loss, x, y, metrics=metrics)
+    anything: Any = fedavg
+    worker = torch_worker(anything(1.0), module, loss, x, y, metrics=metrics)
 
     def evaluate(params: Tree, model_state: Tree) -> dict[str, float]:
         found = worker.evaluate(params, model_state)

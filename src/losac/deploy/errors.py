@@ -1,0 +1,7 @@
+"""The error of a federation whose processes do not do what they were asked."""
+
+from __future__ import annotations
+
+
+class DeployError(OSError):
+    """A process could not be started, did not answer in time, or refused a request; the text says where to look."""

@@ -1,0 +1,138 @@
+"""The folder of a federation: where everything is, and what must be known to find the processes again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from losac.deploy.certificates import Certified, NodeKey
+
+SUPERLINK, SUPEREXEC, CLI = "superlink", "superexec", "cli"
+
+
+def node_name(number: int) -> str:
+    """Return the name of a SuperNode.
+
+    >>> node_name(3)
+    'node-3'
+    """
+    return f"node-{number}"
+
+
+def node_number(name: str) -> int:
+    """Return the number of a SuperNode's name.
+
+    >>> node_number("node-3")
+    3
+    """
+    return int(name.removeprefix("node-"))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a federation was started with; ``ready`` once all of its nodes were online."""
+
+    nodes: int
+    host: str = "127.0.0.1"
+    port: int = 0
+    node_ports: tuple[int, ...] = ()
+    node_ids: Mapping[str, str] = field(default_factory=dict)
+    ready: bool = False
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The paths below one folder."""
+
+    root: Path
+
+    @property
+    def keys(self) -> Path:
+        """Keys and certificates."""
+        return self.root / "keys"
+
+    @property
+    def logs(self) -> Path:
+        """One log for each process."""
+        return self.root / "logs"
+
+    @property
+    def pids(self) -> Path:
+        """One pid file for each process."""
+        return self.root / "pids"
+
+    @property
+    def results(self) -> Path:
+        """What runs write, each in a folder of its own."""
+        return self.root / "results"
+
+    @property
+    def database(self) -> Path:
+        """The SuperLink's memory."""
+        return self.root / "superlink.db"
+
+    @property
+    def authority(self) -> Certified:
+        """The authority that all trust."""
+        return Certified(self.keys / "ca.crt", self.keys / "ca.key")
+
+    @property
+    def server(self) -> Certified:
+        """The SuperLink's certificate."""
+        return Certified(self.keys / "server.crt", self.keys / "server.key")
+
+    def log(self, name: str) -> Path:
+        """Return a process's log."""
+        return self.logs / f"{name}.log"
+
+    def home(self, name: str) -> Path:
+        """Return where Flower keeps a process's files; each has its own, so that none waits for another."""
+        return self.root / "flwr" / name
+
+    def key(self, number: int) -> NodeKey:
+        """Return a SuperNode's key."""
+        return NodeKey(self.keys / node_name(number), self.keys / f"{node_name(number)}.pub")
+
+    def state(self, number: int) -> Path:
+        """Return the folder of what a client keeps between rounds."""
+        return self.root / "state" / str(number)
+
+    def node_config(self, number: int) -> Path:
+        """Return the file with a SuperNode's configuration."""
+        return self.home(node_name(number)) / "node-config.toml"
+
+    def fresh_results(self) -> Path:
+        """Make and return the folder of a new run's results: the next number."""
+        numbers = [int(path.name) for path in self.results.glob("*") if path.name.isdecimal()]
+        path = self.results / str(max(numbers, default=0) + 1)
+        path.mkdir(parents=True)
+        return path
+
+    def read(self) -> Settings | None:
+        """Return what the federation was started with, None where there is none yet."""
+        path = self.root / "federation.json"
+        if not path.exists():
+            return None
+        try:
+            fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return Settings(**{**fields, "node_ports": tuple(fields["node_ports"])})
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(f"{path} is damaged; remove it, and start the federation again") from None
+
+    def settings(self) -> Settings:
+        """Return what the federation was started with; there must be one."""
+        settings = self.read()
+        if settings is None:
+            raise ValueError(f"{self.root} holds no federation; start one with: losac deploy up {self.root}")
+        return settings
+
+    def write(self, settings: Settings) -> Settings:
+        """Keep what the federation was started with."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = self.root / ".federation.json"
+        draft.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        draft.replace(self.root / "federation.json")
+        return settings

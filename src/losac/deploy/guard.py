@@ -1,0 +1,36 @@
+"""``python -m losac.deploy.guard DIR``: end a federation when the process that started it is gone, however it ended.
+
+Its standard input is a pipe from that process: the pipe ends when the process does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from losac.deploy.folder import Folder
+from losac.deploy.shutdown import stop_all
+
+
+def start_guard(root: Path) -> subprocess.Popen[bytes]:
+    """Start a guard; it works when its standard input is closed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "losac.deploy.guard", str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def dismiss(guard: subprocess.Popen[bytes]) -> None:
+    """Close the pipe and wait until the guard has ended."""
+    if guard.stdin is not None:
+        guard.stdin.close()
+    guard.wait()
+
+
+if __name__ == "__main__":
+    sys.stdin.buffer.read()
+    stop_all(Folder(Path(sys.argv[1])))

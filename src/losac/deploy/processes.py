@@ -1,0 +1,180 @@
+"""Processes that outlive the command which started them, found again by pid files.
+
+Each is the leader of a session of its own, so that what it starts can be found and ended even when it is dead. A pid is
+believed only where the process has the recorded command and start: the number may long belong to someone else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+_PAUSE = 0.05
+_DRIFT = 60.0
+"""Seconds by which a start may seem to have moved: it is reckoned from the clock, which may have been set since."""
+
+_ORPHANS = 2.0
+"""Seconds that the children of an ended process have to notice it: they look every 0.2 s."""
+
+_LAST_THREADS = 2.0
+
+_CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
+"""What this process started itself and must wait for, lest it remain as a zombie."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A pid file: who was started, when, and by which command."""
+
+    name: str
+    pid: int
+    started: float
+    command: tuple[str, ...]
+
+    def save(self, folder: Path) -> None:
+        """Write the pid file, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{self.name}"
+        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        draft.replace(folder / f"{self.name}.json")
+
+
+def spawn(name: str, command: Sequence[str], environment: Mapping[str, str], *, pids: Path, log: Path) -> Record:
+    """Start a process in a session of its own, with its output appended to the log, and write its pid file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _CHILDREN[child.pid] = child
+    record = Record(name, child.pid, *_identity(child))
+    record.save(pids)
+    return record
+
+
+def read_records(pids: Path) -> dict[str, Record]:
+    """Return the pid files of a folder by name; a damaged one is taken away."""
+    records = {}
+    for path in sorted(pids.glob("*.json")):
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            record = Record(fields["name"], int(fields["pid"]), float(fields["started"]), tuple(fields["command"]))
+        except (ValueError, KeyError, TypeError):
+            path.unlink(missing_ok=True)
+            continue
+        records[record.name] = record
+    return records
+
+
+def forget(record: Record, pids: Path) -> None:
+    """Take away the pid file."""
+    (pids / f"{record.name}.json").unlink(missing_ok=True)
+
+
+def is_running(record: Record) -> bool:
+    """Whether the recorded process itself runs."""
+    _reap(record)
+    try:
+        process = psutil.Process(record.pid)
+        return process.status() != psutil.STATUS_ZOMBIE and _is_recorded(process, record)
+    except psutil.Error:
+        return False
+
+
+def members(record: Record) -> list[psutil.Process]:
+    """Return the recorded process and all of its session, so far as they run; none where the pid is someone else's."""
+    _reap(record)
+    found = [process for process in psutil.process_iter() if _in_session(process, record)]
+    leader = next((process for process in found if process.pid == record.pid), None)
+    try:
+        if leader is not None:
+            return found if _is_recorded(leader, record) else []
+        return found if any(_is_flower(process) for process in found) else []
+    except psutil.Error:
+        return []
+
+
+def terminate(records: Sequence[Record], *, patience: float) -> None:
+    """Ask processes to end (SIGTERM), together; kill what is left of their sessions when patience runs out."""
+    for record in records:
+        if is_running(record):
+            _signal(record.pid, signal.SIGTERM)
+    _wait_while(lambda: any(is_running(record) for record in records), patience)
+    _wait_while(lambda: any(members(record) for record in records), min(patience, _ORPHANS))
+    for record in records:
+        kill(record)
+
+
+def kill(record: Record, *, patience: float = 10.0) -> None:
+    """Kill a process and all of its session (SIGKILL), and return when they are gone."""
+    end = time.monotonic() + patience
+    while left := members(record):
+        for process in left:
+            _signal(process.pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            raise TimeoutError(f"{record.name} (pid {record.pid}) does not end, even by SIGKILL")
+        time.sleep(_PAUSE)
+    if (child := _CHILDREN.get(record.pid)) is not None:
+        # Its threads may take a moment longer, and until then it remains as a zombie.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_LAST_THREADS)
+
+
+def _identity(child: subprocess.Popen[bytes]) -> tuple[float, tuple[str, ...]]:
+    """Return a new process's start and its command as the system shows it, with the interpreter of a script."""
+    started, command = time.time(), ()
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(child.pid)
+        started = process.create_time()
+        # For a moment after its start, a process has no command line.
+        while not command and child.poll() is None:
+            command = tuple(process.cmdline())
+    return started, command
+
+
+def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while condition() and time.monotonic() < end:
+        time.sleep(_PAUSE)
+
+
+def _is_recorded(process: psutil.Process, record: Record) -> bool:
+    same_start = abs(process.create_time() - record.started) < _DRIFT
+    return same_start and tuple(process.cmdline()) == record.command
+
+
+def _is_flower(process: psutil.Process) -> bool:
+    """Whether a process is one that SuperNode or SuperExec start; a session without any is not ours."""
+    return any(Path(word).name.startswith(("flower-", "flwr-")) for word in process.cmdline()[:3])
+
+
+def _in_session(process: psutil.Process, record: Record) -> bool:
+    try:
+        return os.getsid(process.pid) == record.pid and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):
+        return False
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _reap(record: Record) -> None:
+    child = _CHILDREN.get(record.pid)
+    if child is not None:
+        child.poll()
