@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench federation clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,9 @@ bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/floor.py
 	$(BIN)/python benchmarks/profile_round.py
 	$(BIN)/python benchmarks/run.py
+
+federation: $(VENV)/.ready
+	$(BIN)/losac deploy demo
 
 clean:
 	rm -rf $(VENV) benchmarks/.envs benchmarks/.work demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

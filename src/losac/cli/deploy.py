@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,8 @@ def init(
         given = parse_settings([part for part in algorithm.partition(":")[2].split(",") if part], algorithm)
         settings = method.settings()
         chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
+        if "step_size" in chosen and "step_size" not in given:  # the default is for other numbers of rows per client
+            chosen["step_size"] *= min(1.0, clients / experiment.resolved("clients"))
         is_made = data in ("quadratic", "lowrank", "logistic")
         files = write_app(
             folder,
@@ -153,6 +156,35 @@ def down(folder: _Folder, json: _Json = False) -> None:
         typer.echo(to_json({"stopped": ran}) if json else f"stopped: {', '.join(ran) or 'nothing ran'}")
 
 
+@app.command(epilog="Example: losac deploy demo --data digits")
+def demo(
+    folder: Annotated[Path | None, typer.Argument(help="New or empty folder.", show_default="a temporary one")] = None,
+    data: Annotated[str, typer.Option(help="mnist, or the embedded digits; auto takes mnist where it is.")] = "auto",
+    rounds: Annotated[int, typer.Option(help="Rounds.", min=4)] = 12,
+    json: _Json = False,
+) -> None:
+    """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
+    with one_line_errors():
+        _federation(Path("federation"))  # says what to install where Flower is missing
+        from losac.deploy.demo import SETTINGS, demo
+
+        where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
+        if data == "auto":
+            data = "mnist" if _is_here("mnist") else "digits"
+        elif data not in SETTINGS:
+            raise ValueError(f"data={data!r} must be one of {', '.join(SETTINGS)}")
+        outcome = demo(where, data, rounds, (lambda line: None) if json else say)
+        if json:
+            typer.echo(to_json(outcome._asdict() | {"folder": str(where)}))
+            return
+        typer.echo(
+            f"accuracy {outcome.accuracy:.4f}, the simulator's with the same clients {outcome.simulated:.4f}\n"
+            f"largest difference of the models {outcome.difference:.1e} of the largest parameter\n"
+            f"the server's sum and what the clients hold differ by {outcome.invariant:.1e}\n"
+            f"{outcome.seconds_per_round:.1f} s per round; everything is in {where}"
+        )
+
+
 @app.command(epilog="Example: losac deploy keys keys --host server.example.org --nodes 4")
 def keys(
     folder: Annotated[Path, typer.Argument(help="Folder for the keys.")],
@@ -171,6 +203,18 @@ def keys(
         for number in range(nodes):
             files += node_key(folder, node_name(number))
         print_paths(files, hint=False)
+
+
+def _is_here(data: str) -> bool:
+    """Whether a real data set lies on this machine."""
+    from losac.data.sources import SOURCES
+    from losac.data.store import find_arrays
+
+    try:
+        find_arrays(SOURCES[data], download=False)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _federation(folder: Path, nodes: int | None = None, **options: Any) -> LocalFederation:

@@ -1,0 +1,99 @@
+"""A long run between real processes with random kills: does it end, with the right sums and without growing?
+
+    python benchmarks/soak.py soak --rounds 100 --json benchmarks/results/soak.json
+
+A federation with TLS on the embedded data trains LoSAC; every half a minute or so a SuperNode (with or without its
+disk), the SuperLink or the server's process is killed with SIGKILL and started again. At the end the server's sum is
+compared with what the clients hold, and the model with the simulator's where no client lost its disk. About half a
+minute per kill and ten seconds per round.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from losac.deploy.app import write_app
+from losac.deploy.demo import conclude, hurt, read_log, round_of
+from losac.deploy.local import LocalFederation
+
+KINDS = {"node": 5, "node without its disk": 2, "superlink": 1, "server": 1}
+
+
+def size(folder: Path) -> tuple[int, int]:
+    """Return the number and the bytes of a folder's files."""
+    files = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return len(files), sum(files)
+
+
+def measure(federation: LocalFederation, out: Path) -> dict[str, Any]:
+    """Return the memory of the processes and the files of clients and server."""
+    memory = {}
+    for name, pid in federation.processes().items():
+        if pid is not None:
+            memory[name] = psutil.Process(pid).memory_info().rss // 2**20
+    states = federation.folder.root / "state"
+    return {"round": round_of(out), "memory_mb": memory, "client_files": size(states), "server_files": size(out)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between two kills, on average")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--recovery", default="resync")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    app, out = arguments.folder / "soak_app", arguments.folder.resolve() / "results"
+    write_app(
+        app, algorithm="losac", settings={"step_size": 2e-4, "local_steps": 5, "blocks": 3}, data="digits",
+        model="softmax", partition="dirichlet:0.3", clients=arguments.nodes, clients_per_round=2,
+        rounds=arguments.rounds,
+    )  # fmt: skip
+    config = (app / "pyproject.toml").read_text().replace("deadline = 120", "deadline = 45")
+    (app / "pyproject.toml").write_text(f'{config}\nrecovery = "{arguments.recovery}"\nattempts = 100\n')
+    began, kills, samples = time.time(), dict.fromkeys(KINDS, 0), []
+    with LocalFederation(arguments.folder / "federation", arguments.nodes, timeout=180) as federation:
+        run = federation.submit(app, {"out": str(out)})
+        while not federation.status(run)["status"].startswith("finished"):
+            until = time.time() + rng.expovariate(1 / arguments.every)
+            while time.time() < until and not federation.status(run)["status"].startswith("finished"):
+                time.sleep(2)
+            if round_of(out) >= arguments.rounds - 1:
+                break
+            what = rng.choices(list(KINDS), list(KINDS.values()))[0]
+            kills[what] += 1
+            if what.startswith("node"):
+                number = rng.randrange(arguments.nodes)
+                federation.kill(f"node-{number}")
+                if "disk" in what:
+                    shutil.rmtree(federation.folder.state(number), ignore_errors=True)
+                federation.restart(f"node-{number}")
+            else:
+                run = hurt(federation, what, app, out, run)
+            samples.append(measure(federation, out))
+            print(f"{time.time() - began:6.0f} s, round {samples[-1]['round']}: {what} killed and back", flush=True)
+        status = federation.wait(run, 1200)["status"]
+        samples.append(measure(federation, out))
+    outcome = conclude(app, out)
+    found = {
+        "status": status, "rounds": outcome.rounds, "void": outcome.void, "kills": kills,
+        "invariant": outcome.invariant, "accuracy": outcome.accuracy, "simulated": outcome.simulated,
+        "seconds": time.time() - began, "first": samples[0], "last": samples[-1],
+        "answered": sum(len(line["answered"]) for line in read_log(out)),
+    }  # fmt: skip
+    print(json.dumps(found, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
