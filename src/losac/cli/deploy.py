@@ -51,7 +51,8 @@ def init(
         settings = method.settings()
         chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
         if "step_size" in chosen and "step_size" not in given:  # the default is for other numbers of rows per client
-            chosen["step_size"] *= min(1.0, clients / experiment.resolved("clients"))
+            share = min(1.0, clients / experiment.resolved("clients"))
+            chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
         is_made = data in ("quadratic", "lowrank", "logistic")
         files = write_app(
             folder,
