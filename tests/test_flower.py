@@ -14,7 +14,9 @@ import losac
 from catalogue import CATALOGUE, REFUSED, Regime
 from flower_loop import loop
 from losac.federation.numpy import numpy_worker
-from losac.flower import Rules, Strategy
+from losac.flower import Rules, Strategy, client_app
+from losac.flower.app import make_strategy
+from losac.flower.identity import client_name
 from problems import quadratic
 from serving import distance
 from serving import federate as serve
@@ -51,3 +53,107 @@ def test_the_numbers_are_the_simulators(entry, tmp_path):
     assert distance(there.params, here.params) < limit
     assert there.gradients[-1] == pytest.approx(here.gradients[-1], rel=1e-6)
     assert float((tmp_path / "server" / "invariant.json").read_text().split(":")[1].rstrip("}")) < limit
+
+
+SCAFFOLD = A.scaffold(0.1 / PROBLEM.curvature, 3, 2)
+
+
+def test_clients_of_unequal_sizes_and_shuffled_batches_are_the_simulators_too(tmp_path):
+    task = quadratic(clients=4, samples=[9, 5, 12, 7]).task
+    algorithm = A.scaffold(0.02 / PROBLEM.curvature, batch_size=4, epochs=2)
+    here = losac.simulate(task, algorithm, rounds=5, clients_per_round=3, eval_every=5)
+    there = federate(algorithm, tmp_path, 3, "float32", task, rounds=5)
+    assert distance(there.params, here.params) < 1e-5
+
+
+def test_compressed_uploads_travel_compressed(tmp_path):
+    data = losac.data.load("digits", clients=4, partition="dirichlet:1.0")
+    task = losac.classification(losac.models.softmax_regression(64, 10), data)
+    plain, packed = (A.fedavg(1e-4, 2, 2, uploads=u) for u in ((), (A.top_k(0.05, error_feedback=True),)))
+    whole = federate(plain, tmp_path / "plain", 3, "float64", task, rounds=3)
+    there = federate(packed, tmp_path / "packed", 3, "float64", task, rounds=3)
+    here = losac.simulate(task, packed, rounds=3, clients_per_round=3, dtype="float64", eval_every=3)
+    assert distance(there.params, here.params) < 1e-10
+    assert 0 < there.bytes_up[-1] < 0.4 * whole.bytes_up[-1]
+    assert whole.bytes_up[-1] == pytest.approx(3 * 3 * 650 * 8, rel=0.1)
+
+
+def test_a_run_goes_on_from_its_folder(tmp_path):
+    whole = federate(SCAFFOLD, tmp_path / "whole", 3, "float32", rounds=8)
+    federate(SCAFFOLD, tmp_path / "parts", 3, "float32", rounds=4)
+    rest = federate(SCAFFOLD, tmp_path / "parts", 3, "float32", rounds=8)
+    np.testing.assert_array_equal(rest.params, whole.params)
+    assert rest.rounds.tolist() == [0, 4, 8]
+    assert rest.gradients[-1] == whole.gradients[-1]
+    assert (tmp_path / "parts" / "server" / "metrics.csv").read_text().startswith("round,")
+
+
+def test_what_goes_wrong_at_a_client_stays_there(tmp_path, caplog):
+    """The text of an error may hold data: it is logged at the client, and only the fact travels."""
+    sent = []
+
+    def spoil(node, reply):
+        sent.append(str(reply.content))
+        return reply
+
+    def broken(task, algorithm, folder):
+        grid = loop(task, algorithm, folder, spoil=spoil)
+        _, context = grid.nodes[101]
+
+        def problem(node, run):
+            raise RuntimeError("patient 4711 has a negative age")
+
+        grid.nodes[101] = client_app(problem, lambda run: algorithm), context
+        return grid
+
+    rules = Rules(clients=4, clients_per_round=3)
+    grid = broken(PROBLEM.task, SCAFFOLD, tmp_path)
+    history = Strategy(SCAFFOLD, rules, evaluate_every=4).start(grid, PROBLEM.task, 4)
+    assert history.rounds[-1] == 4
+    assert "4711" in caplog.text
+    assert sent
+    assert not any("4711" in text for text in sent)
+
+
+def test_a_client_with_other_settings_takes_no_part(tmp_path, caplog):
+    grid = loop(PROBLEM.task, SCAFFOLD, tmp_path)
+    other = A.scaffold(0.2 / PROBLEM.curvature, 3, 2)
+    own, context = loop(PROBLEM.task, other, tmp_path).nodes[102]
+    grid.nodes[102] = own, context
+    rules = Rules(clients=4, clients_per_round=4)
+    Strategy(SCAFFOLD, rules, evaluate_every=2).start(grid, PROBLEM.task, 2)
+    assert "give both the same algorithm and settings" in caplog.text
+    assert "client-2 (node 102) sent is refused: it failed" in caplog.text
+
+
+def test_clients_evaluate_on_their_own_data(tmp_path):
+    grid = loop(PROBLEM.task, SCAFFOLD, tmp_path)
+    rules = Rules(clients=4, clients_per_round=4)
+    there = Strategy(SCAFFOLD, rules, evaluate_clients=True).start(grid, PROBLEM.task, 3)
+    here = losac.simulate(PROBLEM.task, SCAFFOLD, rounds=3, clients_per_round=4, eval_every=1)
+    np.testing.assert_allclose(there.metric("loss"), here.metric("loss"), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [({"clients": 4}, "no 'rounds'"), ({"round": 3, "clients": 4}, "did you mean 'round'"),
+     ({"rounds": 3, "clients": 4, "recovery": "pray"}, "'pray' must be one of ledger")],
+)  # fmt: skip
+def test_a_configuration_that_cannot_be_run_is_refused_with_what_is_missing(config, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        make_strategy(config, SCAFFOLD)
+
+
+def test_a_client_without_a_name_keeps_one_with_its_state(tmp_path):
+    first = client_name({}, tmp_path / "state")
+    assert first == client_name({}, tmp_path / "state") != client_name({}, tmp_path / "other")
+    assert client_name({"partition-id": 3}, tmp_path) == "client-3"
+    assert client_name({"client": "ward 7", "partition-id": 3}, tmp_path) == "ward 7"
+
+
+def test_old_runs_leave_no_growing_heap_of_files(tmp_path):
+    for run in range(6):
+        federate(SCAFFOLD, tmp_path / "once", 3, "float32", rounds=1)
+        (tmp_path / "once" / "server" / "checkpoint").rename(tmp_path / f"old {run}")
+    for client in (tmp_path / "once" / "clients").iterdir():
+        assert len(list(client.iterdir())) <= 4
