@@ -47,6 +47,9 @@ METHODS = {
     "fedsaga": A.fedsaga(0.2, 2, BLOCKS),
     "fedavg": A.fedavg(0.2, 2, 1),
     "mime_svrg": A.mime_svrg(0.2, 2, 1),
+    "feddyn, scheduled": A.feddyn(0.2, 2, 1, alpha=lambda r: 1.0 / (1.0 + 0.1 * r)),
+    "fedvarp": A.fedvarp(0.2, 2, 1),
+    "mifa": A.mifa(0.2, 2, 1),
     "vrl_sgd": A.vrl_sgd(0.2, 2, 1),
     "tamuna": A.tamuna(0.2, blocks=1, probability=0.5),
 }
@@ -92,7 +95,7 @@ class QuickWorker:
         return sum(self.a[j] * (x - self.b[j]) for j in blocks) * (1 if block is None else BLOCKS)
 
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
-        phase = self.algorithm.phases()[task.place]
+        phase = self.algorithm.at(task.round).phases()[task.place]
         draw = phase.draw
         rng = np.random.default_rng([task.seed, task.round, task.client])
         here = Local(
@@ -164,7 +167,10 @@ class World:
         self.rng, self.rate, self.only, self.naive = np.random.default_rng(seed), rate, only, naive
         self.algorithm = METHODS[method]
         self.method, sampled = method, SAMPLED if self.algorithm.partial else CLIENTS
-        rules = Rules(clients=CLIENTS, clients_per_round=sampled, recovery=recovery, dtype="float64", seed=seed)
+        rules = Rules(
+            clients=CLIENTS, clients_per_round=sampled, recovery=recovery, dtype="float64", seed=seed,
+            fewest=1 + seed % 2,
+        )  # fmt: skip
         self.setting = Setting(self.algorithm, rules, START, (), zero(), Uniform(CLIENTS, sampled))
         self.workers = {f"c{i}": QuickWorker(self.algorithm, i) for i in range(CLIENTS)}
         self.disks = {name: Disk(self.rng, 0.0) for name in self.workers}
@@ -294,7 +300,7 @@ class World:
     def holding(self, name: str, accepted: str) -> Any:
         """What a client holds of what the server accepted."""
         kept = self.kept(name, accepted)
-        return kept and self.algorithm.holding(self.here, self.saved.first, kept.state, kept.table)
+        return kept and self.algorithm.at(self.saved.round).holding(self.here, self.saved.first, kept.state, kept.table)
 
     def zero_sum(self) -> float:
         """How far the clients' corrections are from adding to zero; a state not on the disk counts as it last was."""
@@ -308,6 +314,9 @@ class World:
 
     def error(self) -> float:
         """How far the server's sums are from what its clients hold, or held before they lost it."""
+        if self.method in ("fedvarp", "mifa"):
+            rows = [np.zeros(DIM), *(member.row for member in self.saved.members.values())]
+            return float(np.abs(self.saved.server.mean - sum(rows) / CLIENTS).max())
         if self.method in ZERO_SUMS:
             return self.zero_sum()
         if not self.setting.keeps_sums:
@@ -328,7 +337,7 @@ class World:
             size += sum(float(np.abs(a).sum()) for a in jax.tree.leaves(held))
         total = max(float(np.abs(a - b).max()) for a, b in zip(jax.tree.leaves(book.total), jax.tree.leaves(due)))
         bare = self.setting.shifted(book, map_trees(lambda a: -a, book.total))
-        start = self.setting.call(lambda: self.setting.algorithm.init(book.first))
+        start = self.setting.call(lambda: self.setting.algorithm.at(0).init(book.first))
         left = 0.0
         for a, b, c in zip(*map(jax.tree.leaves, (bare, start, book.server))):
             if np.any(a != c):

@@ -140,7 +140,9 @@ def test_a_lost_reply_is_no_bias_where_the_factor_is_the_planned_one():
 def test_a_server_goes_on_from_its_checkpoint_bit_for_bit(method, recovery, tmp_path):
     path, setting = tmp_path / "checkpoint", setting_of(method, recovery=recovery)
     vaults = {f"c{i}": Memory() for i in range(CLIENTS)}
-    first = driver_of(method, vaults, lambda book: save_book(path, book, [{"round": book.round}]), recovery=recovery)
+    first = driver_of(
+        method, vaults, lambda book: save_book(path, setting, book, [{"round": book.round}]), recovery=recovery
+    )
     list(first.run(4))
     book, log = load_book(path, setting)
     assert (book.round, log) == (4, [{"round": 4}])
@@ -177,7 +179,7 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again():
     map_trees(np.testing.assert_array_equal, driver.book.server, before.server)
     assert driver.book.round == 0
     with pytest.raises(RefusedError, match="3 rounds in a row did not count"):
-        list(driver.run(1, patience=3))
+        list(driver.run(1, attempts=3))
 
 
 def test_more_clients_than_places_are_not_taken_in():

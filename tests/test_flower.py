@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optax
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.app import Array
+
 import losac
 from catalogue import CATALOGUE, REFUSED, Regime
 from flower_loop import loop
+from losac.federation import durable
+from losac.federation.book import RefusedError
+from losac.federation.fingerprint import fingerprint
 from losac.federation.numpy import numpy_worker
 from losac.flower import Rules, Strategy, client_app
 from losac.flower.app import make_strategy
@@ -151,9 +157,71 @@ def test_a_client_without_a_name_keeps_one_with_its_state(tmp_path):
     assert client_name({"client": "ward 7", "partition-id": 3}, tmp_path) == "ward 7"
 
 
-def test_old_runs_leave_no_growing_heap_of_files(tmp_path):
+def test_old_runs_leave_no_growing_heap_of_files_and_nothing_else_is_touched(tmp_path, monkeypatch):
+    monkeypatch.setattr("losac.flower.client.RUNS_KEPT", 2)
+    own = tmp_path / "once" / "clients" / "1" / "images"
+    own.mkdir(parents=True)
     for run in range(6):
         federate(SCAFFOLD, tmp_path / "once", 3, "float32", rounds=1)
         (tmp_path / "once" / "server" / "checkpoint").rename(tmp_path / f"old {run}")
-    for client in (tmp_path / "once" / "clients").iterdir():
-        assert len(list(client.iterdir())) <= 4
+    kept = [len(list(runs.iterdir())) for runs in (tmp_path / "once" / "clients").glob("*/runs")]
+    assert kept == [3, 3, 3]
+    assert own.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [({"sampled": 2}, "clients_per_round=3, not 2"), ({"rules": {"recovery": "ledger"}}, "recovery=resync, not ledger"),
+     ({"algorithm": A.scaffold(0.2 / PROBLEM.curvature, 3, 2)}, "algorithm=scaffold")],
+)  # fmt: skip
+def test_a_run_goes_on_only_with_the_settings_it_began_with(changes, complaint, tmp_path):
+    federate(SCAFFOLD, tmp_path, 3, "float32", rounds=1)
+    given = {"algorithm": SCAFFOLD, "sampled": 3} | changes
+    with pytest.raises(ValueError, match=complaint):
+        federate(given.pop("algorithm"), tmp_path, given.pop("sampled"), "float32", rounds=2, **given)
+
+
+def test_two_servers_never_share_a_folder(tmp_path):
+    with durable.locked(tmp_path / "server"), pytest.raises(RefusedError, match="another server runs in"):
+        federate(SCAFFOLD, tmp_path, 3, "float32", rounds=1)
+
+
+def empty_arrays(content):
+    for name in list(content["message"]):
+        content["message"][name] = Array("float32", (4,), "numpy.ndarray", b"")
+
+
+RUBBISH = {
+    "empty arrays": empty_arrays,
+    "a broken hello": lambda content: content["hello"].update({"rows": 0}),
+    "no arrays": lambda content: content.pop("message"),
+    "no reply": lambda content: content.pop("reply"),
+}
+
+
+@pytest.mark.parametrize("kind", RUBBISH)
+def test_whatever_a_client_sends_the_run_goes_on_without_it(kind, tmp_path, caplog):
+    def spoil(node, reply):
+        if node == 101 and ("hello" in reply.content) == ("hello" in kind):
+            RUBBISH[kind](reply.content)
+        return reply
+
+    history = federate(SCAFFOLD, tmp_path, 3, "float32", rounds=3, spoil=spoil)
+    assert history.rounds[-1] == 3
+    assert "node 101" in caplog.text
+
+
+def test_an_algorithm_is_known_by_its_settings_and_schedules():
+    def short(r):
+        return 0.1 / (1 + r)
+
+    def long(r):
+        return 0.1 / (10 + r)
+
+    long.__name__ = short.__name__
+    prints = [fingerprint(A.fedavg(s)) for s in (short, long, 0.1, np.float64(0.1), 0.2)]
+    assert prints[2] == prints[3]
+    assert len(set(prints)) == 4
+    packed = [fingerprint(A.fedavg(0.1, uploads=(A.top_k(share),))) for share in (0.1, 0.1, 0.2)]
+    assert packed[0] == packed[1] != packed[2]
+    assert fingerprint(A.fedavg(0.1, local_optimizer=optax.adam)) != fingerprint(A.fedavg(0.1))

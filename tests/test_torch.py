@@ -16,7 +16,7 @@ from catalogue import CATALOGUE, REFUSED, Entry, Regime
 from losac import prox
 from losac.federation.eager import EagerWorker
 from losac.federation.numpy import numpy_worker
-from losac.federation.torch import load_into, start_params, start_state, torch_worker
+from losac.federation.torch import load_into, start_params, start_state, torch_central, torch_worker
 from losac.federation.work import Assignment, Message
 from serving import distance, federate
 
@@ -241,3 +241,29 @@ def test_another_model_is_refused():
 def test_numbers_that_the_federation_does_not_compute_in_are_refused():
     with pytest.raises(ValueError, match=r"bfloat16.*call module.float\(\)"):
         start_params(two_layers("bfloat16"))
+
+
+def test_clients_in_pytorch_train_on_flower(tmp_path):
+    pytest.importorskip("flwr")
+    from flower_loop import loop
+    from losac.flower import Rules, Strategy, client_app
+
+    def algorithm(config: Any) -> Any:
+        return A.scaffold(0.01, 4, 3)
+
+    def problem(node: Any, run: Any) -> EagerWorker:
+        return classifiers(algorithm(run), two_layers("float32"))[int(node["partition-id"])]
+
+    task = losac.Task(
+        lambda p, batch: cross_entropy(logits(p, batch[0]), batch[1]), start_params(two_layers("float32")), DATA
+    )
+    grid = loop(task, algorithm({}), tmp_path)
+    grid.nodes = {node: (client_app(problem, algorithm), context) for node, (_, context) in grid.nodes.items()}
+    central = torch_central(two_layers("float32"), torch.nn.functional.cross_entropy, *DATA.client(2))
+    rules = Rules(clients=N, clients_per_round=SAMPLED, seed=3)
+    there = Strategy(algorithm({}), rules, evaluate_every=ROUNDS).start(grid, central, ROUNDS)
+    here = losac.simulate(task, algorithm({}), rounds=ROUNDS, clients_per_round=SAMPLED, seed=3, eval_every=ROUNDS)
+    assert distance(there.params, here.params) < 1e-5
+    assert there.metric("test_loss")[0] == pytest.approx(
+        float(task.loss(start_params(two_layers("float32")), DATA.client(2))), rel=1e-5
+    )

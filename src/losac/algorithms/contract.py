@@ -192,6 +192,10 @@ class Algorithm(Phase):
         """Return what one upload adds to the sum and the server's next row, where ``server_rows``."""
         return upload, row
 
+    def drop_row(self, here: Federation, server: Tree, row: Tree) -> Tree:
+        """Return the server's state without what its row for one client stands for, where ``server_rows``."""
+        return server
+
     def record(self, here: Local, upload: Tree, sent: Tree, client: Tree, *y: Tree) -> tuple[Tree, ...]:
         """Return the client's state (and last table entry) corrected to what was really sent.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from losac._settings import POSITIVE, choice, count, number
+from losac._settings import POSITIVE, choice, count, is_schedule, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.invariant import require_mean
 from losac.trees import Tree, axpy, map_trees, sub, zeros
@@ -81,6 +81,10 @@ class Fedadmm(LocalMethod):
     def validate(self) -> None:
         """The exact server step has no length."""
         super().validate()
+        if is_schedule(self.rho):
+            raise ValueError(
+                "fedadmm: rho is part of what is summed over the clients, so it cannot change by the round"
+            )
         if self.variant == "exact" and self.server_step is not None:
             raise ValueError(
                 f"fedadmm: variant='exact' solves the server's problem, so server_step={self.server_step} has no "

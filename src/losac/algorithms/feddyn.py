@@ -85,16 +85,16 @@ class Feddyn(LocalMethod):
         return Pair(map_trees(lambda x, d, h: x + d / received.count - h / self.alpha, server.x, received.total, h), h)
 
     def credit(self, upload: Tree) -> Tree:
-        """Return how far the model moved."""
-        return upload
+        """Return the change of h_i."""
+        return scale(-self.alpha, upload)
 
     def holding(self, here: Federation, start: Tree, h_i: Tree, table: Tree) -> Tree:
-        """Return −h_i/α, the sum of all moves."""
-        return scale(-1 / self.alpha, h_i)
+        """Return h_i."""
+        return h_i
 
     def shift(self, here: Federation, server: Pair, credit: Tree) -> Pair:
         """Move h as ``update`` does."""
-        return Pair(server.x, axpy(-self.alpha / here.clients, credit, server.h))
+        return Pair(server.x, axpy(1 / here.clients, credit, server.h))
 
     def check_state(self, here: Federation, server: Pair, h_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ N·h: its error would stay for ever."""

@@ -62,6 +62,10 @@ class Fedvarp(Fedavg):
         u = scale(1 / self.step_size, upload)
         return sub(u, y), u
 
+    def drop_row(self, here: Federation, server: Remembered, y: Tree) -> Remembered:
+        """Take y_i out of the mean."""
+        return Remembered(server.x, axpy(-1 / here.clients, y, server.mean))
+
     def update(self, here: Federation, server: Remembered, received: Received) -> Remembered:
         """Take SAGA's step over clients; renew the mean of the memory."""
         step = self.server_step * self.step_size

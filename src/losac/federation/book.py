@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -71,9 +72,9 @@ class Member(NamedTuple):
 class Book(NamedTuple):
     """All that a server must not forget.
 
-    ``starts`` counts its starts, and ``tick`` the attempts since the last; ``total`` is the sum of all credits accepted
-    and not taken back, ``unsettled`` whether it contains some of clients that no longer have their state; ``first`` is
-    the model from which new clients begin.
+    ``starts`` grows with every start, and ``tick`` with every attempt since the last; ``total`` is the sum of all
+    credits accepted and not taken back, ``unsettled`` whether it contains some of clients that no longer have their
+    state; ``first`` is the model from which new clients begin.
     """
 
     run: str
@@ -93,8 +94,11 @@ class Book(NamedTuple):
         return make_token(self.run, self.starts, self.tick)
 
     def started(self) -> Book:
-        """Return the book of a server that starts, or starts again: its tokens are later than all before."""
-        return self._replace(starts=self.starts + 1, tick=0)
+        """Return the book of a server that starts, or starts again: its tokens are later than all before.
+
+        By the clock too, so that this holds for a book that was put back from a copy.
+        """
+        return self._replace(starts=max(self.starts + 1, int(time.time())), tick=0)
 
     def next_attempt(self) -> Book:
         """Return the book with a token of its own."""

@@ -10,6 +10,7 @@ import jax
 from losac.federation import durable
 from losac.federation.book import Book, Member
 from losac.federation.durable import Record
+from losac.federation.fingerprint import fingerprint
 from losac.federation.protocol import fill
 from losac.federation.setting import Setting
 
@@ -17,8 +18,15 @@ TREES = ("server", "model_state", "total", "first")
 PLAIN = ("run", "starts", "tick", "round", "unsettled")
 
 
-def save_book(path: Path, book: Book, log: list[dict[str, Any]]) -> None:
+def about_run(setting: Setting) -> dict[str, Any]:
+    """Return what may not change during a run: the sums would no longer be what the clients hold."""
+    fixed = ("clients", "clients_per_round", "seed", "recovery", "dtype")
+    return {"algorithm": fingerprint(setting.given)} | {name: getattr(setting.rules, name) for name in fixed}
+
+
+def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]]) -> None:
     """Write a book with the log of its rounds."""
+    about = about_run(setting)
     arrays = {name: jax.tree.leaves(getattr(book, name)) for name in TREES}
     members: dict[str, Any] = {}
     for k, (name, member) in enumerate(book.members.items()):
@@ -26,7 +34,7 @@ def save_book(path: Path, book: Book, log: list[dict[str, Any]]) -> None:
         members[name] |= {"accepted": member.accepted, "has_credit": member.credit is not None}
         arrays[f"credit {k}"] = jax.tree.leaves(member.credit)
         arrays[f"row {k}"] = jax.tree.leaves(member.row)
-    values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log}
+    values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log, "about": about}
     durable.write(path, Record(values, arrays))
 
 
@@ -35,6 +43,12 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
     record = durable.read(path)
     if record is None:
         return None
+    for name, value in about_run(setting).items():
+        if record.values["about"][name] != value:
+            raise ValueError(
+                f"{path} is of a run with {name}={record.values['about'][name]}, not {value}: go on with the settings "
+                "it began with, or begin anew in another folder"
+            )
     blank = setting.first_book("")
     trees = {name: fill(getattr(blank, name), record.arrays[name]) for name in TREES}
     row_like = setting.own(setting.algorithm.at(0).init_server_row(setting.params))

@@ -15,6 +15,8 @@ from losac.federation.setting import Setting
 
 LOG = logging.getLogger("losac")
 
+LONGEST_PAUSE = 60.0
+
 
 class Peer(NamedTuple):
     """A client that is there: its name, its number of rows, and the place it asks for, if any."""
@@ -66,15 +68,16 @@ class Driver:
       deadline: seconds for each phase of a round; None waits for all.
       weigh: a client's N·p_i from its number of rows.
       forget_after: dismiss clients that were not there for so many rounds; None never does.
+      pause: seconds to wait after a round that did not count; twice as many after the next, and so on.
     """
 
     def __init__(
         self, setting: Setting, transport: Transport, book: Book, save: Callable[[Book], None] = lambda book: None, *,
         deadline: float | None = None, weigh: Callable[[int], float] = lambda rows: 1.0,
-        forget_after: int | None = None,
+        forget_after: int | None = None, pause: float = 0.0,
     ) -> None:  # fmt: skip
         self.setting, self.transport, self.save = setting, transport, save
-        self.deadline, self.weigh, self.forget_after = deadline, weigh, forget_after
+        self.deadline, self.weigh, self.forget_after, self.pause = deadline, weigh, forget_after, pause
         self.seen: dict[str, int] = {}
         self.failed: set[str] = set()
         self.bytes_up = self.bytes_down = 0
@@ -86,15 +89,20 @@ class Driver:
         self.save(book)
         self.book = book
 
-    def run(self, stop: int, patience: int = 10) -> Iterator[Measured]:
-        """Run until so many rounds are accepted; give up after so many attempts in a row that did not count."""
+    def run(self, stop: int, attempts: int = 20) -> Iterator[Measured]:
+        """Run until so many rounds are accepted; give up after so many attempts in a row that did not count.
+
+        After each of these it waits, longer and longer, for clients to come back.
+        """
         idle = 0
         while self.book.round < stop:
             measured = self.attempt()
             yield measured
             idle = idle + 1 if measured.void else 0
-            if idle >= patience:
+            if idle >= attempts:
                 raise RefusedError(f"{idle} rounds in a row did not count, the last because {measured.void}")
+            if idle:
+                time.sleep(min(self.pause * 2 ** (idle - 1), LONGEST_PAUSE))
 
     def attempt(self) -> Measured:
         """Try one round, and mend the sums first where that is due."""
@@ -104,7 +112,7 @@ class Driver:
         if self.book.unsettled:
             self.resync(present)
         self.keep(self.book.next_attempt())
-        willing = present - self.failed if len(present - self.failed) >= self.setting.rules.fewest else present
+        willing = present - self.failed if len(present - self.failed) >= rounds.needed(self.setting) else present
         attempt = rounds.open_round(self.setting, self.book, willing)
         self._go_through(attempt, present)
         if not attempt.void:
@@ -114,7 +122,7 @@ class Driver:
         if attempt.lost:
             self.keep(membership.lose(self.setting, self.book, attempt.lost))
         asked, answered = tuple(attempt.asked), tuple(attempt.own)
-        self.failed = set(asked) - set(answered)
+        self.failed = attempt.failed
         return Measured(
             self.book, asked, () if attempt.void else answered, attempt.void, self.bytes_up, self.bytes_down,
             attempt.gradients, time.perf_counter() - began,
@@ -140,13 +148,17 @@ class Driver:
         """Make the server's sums anew from what the clients hold."""
         self.keep(self.book.next_attempt())
         asked = membership.ask_holdings(self.setting, self.book, present)
-        self.keep(membership.settle(self.setting, self.book, self._exchange(asked)))
-        LOG.info("the sums over the clients' states were made anew from %d clients", len(asked))
+        replies = self._exchange(asked)
+        self.keep(membership.settle(self.setting, self.book, replies))
+        LOG.warning("the sums were made anew from what %d of %d clients hold", len(replies), len(asked))
 
     def invariant_error(self) -> float:
         """Ask all clients what they hold; return how far the server's sums are from it, NaN where not all answer."""
+        present = self.gather()
+        if self.book.unsettled:
+            self.resync(present)
         self.keep(self.book.next_attempt())
-        asked = membership.ask_holdings(self.setting, self.book, self.gather())
+        asked = membership.ask_holdings(self.setting, self.book, present)
         if len(asked) < sum(member.accepted != NOTHING for member in self.book.members.values()):
             return float("nan")
         replies = self._exchange(asked)
@@ -158,7 +170,7 @@ class Driver:
             if attempt.void:
                 return
             orders = rounds.orders(self.setting, attempt)
-            if not orders:
+            if orders is None:
                 attempt.place += 1
                 continue
             sent = {name: order for name, order in orders.items() if name in present}
@@ -167,6 +179,7 @@ class Driver:
                     rounds.take(self.setting, attempt, name, reply)
                 except RefusedError as error:
                     LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, error)
+            attempt.failed |= set(sent) - set(attempt.uploads or ())
             rounds.close_phase(self.setting, attempt, list(orders))
 
     def _exchange(self, orders: Mapping[str, Order]) -> Mapping[str, Reply]:

@@ -33,10 +33,13 @@ class Record(NamedTuple):
 
 
 def write(path: Path, record: Record) -> None:
-    """Put a record in the place of what was there; whatever interrupts it, one of both is there afterwards."""
+    """Put a record in the place of what was there; whatever interrupts it, one of both is there afterwards.
+
+    Nobody else may write the same record at the same time: see :func:`locked`.
+    """
     body = _encode(record)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.new")  # one name, so that killed processes leave no heap of them
     try:
         with open(temporary, "wb") as file:
             for part in (MAGIC, hashlib.sha256(body).digest(), body):
@@ -52,11 +55,15 @@ def write(path: Path, record: Record) -> None:
 def replace(source: Path, target: Path) -> None:
     """Rename a file for good."""
     os.replace(source, target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _sync_folder(target.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for good, with those above it."""
+    if not folder.exists():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
 
 
 def read(path: Path) -> Record | None:
@@ -82,10 +89,18 @@ def set_aside(path: Path) -> Path:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder against other processes; raise BlockingIOError where one has it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with open(folder / "lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _encode(record: Record) -> bytes:

@@ -22,6 +22,8 @@ def enrol(setting: Setting, book: Book, name: str, rows: int, client: int | None
     """Take in a client, at the place it asks for or at the first that is free."""
     if name in book.members:
         return book
+    if not weight > 0:
+        raise RefusedError(f"{name} has {rows} rows and so the weight {weight}, which must be positive")
     taken = {member.client for member in book.members.values()}
     places = setting.rules.clients
     free = [place for place in range(places) if place not in taken]
@@ -36,6 +38,9 @@ def enrol(setting: Setting, book: Book, name: str, rows: int, client: int | None
 def dismiss(setting: Setting, book: Book, name: str) -> Book:
     """Take out a client that left for good, and what it contributed."""
     book = lose(setting, book, [name])
+    if setting.algorithm.server_rows:
+        now, row = setting.algorithm.at(book.round), book.members[name].row
+        book = book._replace(server=setting.call(lambda: now.drop_row(setting.here, book.server, row)))
     return book._replace(members={other: member for other, member in book.members.items() if other != name})
 
 

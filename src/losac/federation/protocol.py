@@ -14,6 +14,7 @@ import numpy as np
 
 from losac.algorithms.contract import Federation
 from losac.federation.durable import Record
+from losac.federation.shapes import payload_like
 from losac.federation.vault import Vault
 from losac.federation.work import Assignment, Kept, Message, Worker
 from losac.trees import Tree, map_trees
@@ -60,10 +61,10 @@ def make_token(run: str, start: int, tick: int) -> str:
     return f"{run}/{start}/{tick}"
 
 
-def order_of(token: str) -> tuple[str, int, int]:
+def parse_token(token: str) -> tuple[str, int, int]:
     """Return a token's parts; of one run, later tokens have larger parts.
 
-    >>> order_of("a1/2/10") > order_of("a1/2/9")
+    >>> parse_token("a1/2/10") > parse_token("a1/2/9")
     True
     """
     run, start, tick = token.rsplit("/", 2)
@@ -121,7 +122,9 @@ class Client:
 
     def _again(self, pending: Record, order: Order) -> Reply:
         """Return the answer that was given before, or would have been."""
-        like = upload_like(self.worker, order.task)
+        task, worker = order.task, self.worker
+        content = payload_like(worker.algorithm, task.place, worker.params, task.clients, task.sampled)
+        like = Message(content, worker.model_state)
         sent = (fill(tree, pending.arrays[f"sent {name}"]) for name, tree in zip(Message._fields, like))
         return Reply("done", order.token, order.task.place, Message(*sent), pending.values["gradients"])
 
@@ -140,10 +143,10 @@ class Client:
 
 def _overtaken(token: str, pending: Record | None, committed: Record | None) -> bool:
     """Whether a later order of the same run has been carried out, or the same one committed."""
-    run, *when = order_of(token)
+    run, *when = parse_token(token)
     for record, or_same in ((pending, False), (committed, True)):
         if record is not None:
-            other, *then = order_of(record.values["token"])
+            other, *then = parse_token(record.values["token"])
             if other == run and (then > when or (or_same and then == when)):
                 return True
     return False
@@ -152,11 +155,3 @@ def _overtaken(token: str, pending: Record | None, committed: Record | None) -> 
 def fill(like: Tree, leaves: Any) -> Tree:
     """Return a tree of one tree's structure with other leaves."""
     return jax.tree.unflatten(jax.tree.structure(like), list(leaves))
-
-
-def upload_like(worker: Worker, task: Assignment) -> Message:
-    """Return the structure of what a worker sends."""
-    from losac.federation.shapes import payload_like
-
-    content = payload_like(worker.algorithm, task.place, worker.params, task.clients, task.sampled)
-    return Message(content, worker.model_state)

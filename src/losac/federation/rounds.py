@@ -42,6 +42,9 @@ class Attempt:
     own: dict[str, tuple[Tree, Tree]] = field(default_factory=dict)
     """What they sent in the algorithm's own phase, and the server's new row for each."""
     lost: list[str] = field(default_factory=list)
+    """Who no longer has the state that was accepted from it."""
+    failed: set[str] = field(default_factory=set)
+    """Who was asked and did not answer well."""
     gradients: float = 0.0
     void: str = ""
     """Why the round does not count, once that is known."""
@@ -50,13 +53,12 @@ class Attempt:
 def open_round(setting: Setting, book: Book, present: Iterable[str]) -> Attempt:
     """Begin a round with those who are there; the book's token must be a new one."""
     asked = _draw(setting, book, set(present))
-    needed = _needed(setting, setting.rules.clients_per_round)
-    void = f"{len(asked)} clients are there, and it needs {needed}" if len(asked) < needed else ""
+    void = f"{len(asked)} clients are there, and it needs {needed(setting)}" if len(asked) < needed(setting) else ""
     return Attempt(book, asked, book.server, book.model_state, void=void)
 
 
-def orders(setting: Setting, attempt: Attempt) -> dict[str, Order]:
-    """Return the orders of the present phase; none where its chance decides against it.
+def orders(setting: Setting, attempt: Attempt) -> dict[str, Order] | None:
+    """Return the orders of the present phase; None where its chance decides against it.
 
     A phase that follows another asks only those who answered there.
     """
@@ -64,7 +66,7 @@ def orders(setting: Setting, attempt: Attempt) -> dict[str, Order]:
     book, place = attempt.book, attempt.place
     round_key = jax.random.fold_in(jax.random.key(setting.rules.seed), book.round)
     if phase.chance is not None and not bool(lot(jax.random.fold_in(round_key, place)) < phase.chance):
-        return {}
+        return None
     everybody = sorted(book.members, key=lambda name: book.members[name].client)
     before, attempt.uploads = attempt.uploads, {}
     slots = list(enumerate(everybody if phase.clients == "all" else attempt.asked))
@@ -110,8 +112,9 @@ def close_phase(setting: Setting, attempt: Attempt, asked: Sequence[str]) -> Non
     now, phase = _phase(setting, attempt)
     assert attempt.uploads is not None
     came = [name for name in asked if name in attempt.uploads]
-    if len(came) < _needed(setting, len(asked)):
-        attempt.void = f"{len(came)} of {len(asked)} clients answered, and it needs {_needed(setting, len(asked))}"
+    least = max(needed(setting), len(asked)) if now.needs_all_replies else needed(setting)
+    if len(came) < least:
+        attempt.void = f"{len(came)} of {len(asked)} clients answered, and it needs {least}"
     if attempt.void:
         return
     total, changes, count = None, None, 0.0
@@ -129,6 +132,10 @@ def close_phase(setting: Setting, attempt: Attempt, asked: Sequence[str]) -> Non
     received = Received(total, np.asarray(count, setting.rules.dtype))
     attempt.server = setting.call(lambda: phase.update(setting.here, attempt.server, received))
     attempt.model_state = setting.own(map_trees(lambda s, d: s + d / count, attempt.model_state, changes))
+    try:
+        check_arrays((attempt.server, attempt.model_state), (attempt.book.server, attempt.book.model_state))
+    except RefusedError as error:
+        attempt.void = f"what came back does not add up to a model: {error}"
     attempt.place += 1
 
 
@@ -153,8 +160,9 @@ def _phase(setting: Setting, attempt: Attempt) -> tuple[Any, Any]:
     return now, now.phases()[attempt.place]
 
 
-def _needed(setting: Setting, asked: int) -> int:
-    return asked if setting.algorithm.needs_all_replies else min(asked, setting.rules.fewest)
+def needed(setting: Setting) -> int:
+    """Return how many clients a round needs."""
+    return setting.rules.clients_per_round if setting.algorithm.needs_all_replies else setting.rules.fewest
 
 
 def _draw(setting: Setting, book: Book, present: set[str]) -> list[str]:

@@ -24,8 +24,8 @@ def payload_like(algorithm: Algorithm, place: int, params: Tree, clients: int, s
 
 def credit_zeros(algorithm: Algorithm, params: Tree, clients: int, sampled: int) -> Tree:
     """Return the credit of nothing."""
-    place = own_place(algorithm)
-    like = jax.eval_shape(lambda x: algorithm.credit(_exchange(algorithm.at(0), place, x, clients, sampled)[1]), params)
+    place, now = own_place(algorithm), algorithm.at(0)
+    like = jax.eval_shape(lambda x: now.credit(_exchange(now, place, x, clients, sampled)[1]), params)
     return map_trees(lambda a: np.zeros(a.shape, a.dtype), like)
 
 

@@ -46,14 +46,14 @@ def server_app(
 
 CONFIG: Mapping[str, tuple[type, Any]] = {
     "clients-per-round": (int, None), "seed": (int, 0), "fewest": (int, 1), "recovery": (str, "resync"),
-    "largest": (float, None), "dtype": (str, "float32"), "deadline": (float, None), "out": (str, None),
+    "largest": (float, None), "dtype": (str, "float32"), "deadline": (float, 600.0), "out": (str, None),
     "mean-rows": (float, None), "evaluate-every": (int, 1), "evaluate-clients": (bool, False),
     "forget-after": (int, None), "patience": (float, 300.0), "attempts": (int, 20),
 }  # fmt: skip
 """What the run's configuration may hold besides ``rounds`` and ``clients``: the type and the default of each."""
 
-
 RULES = ("clients-per-round", "seed", "fewest", "recovery", "largest", "dtype")
+"""Those of them that are rules of the federation."""
 
 
 def make_strategy(config: Mapping[str, Any], algorithm: Algorithm) -> Strategy:
@@ -64,18 +64,6 @@ def make_strategy(config: Mapping[str, Any], algorithm: Algorithm) -> Strategy:
             raise ValueError(f"the run's configuration has no {name!r}{near}; set it in [tool.flwr.app.config]")
     values = {name: kind(config[name]) if config.get(name) else default for name, (kind, default) in CONFIG.items()}
     clients = int(config["clients"])
-    rules = Rules(
-        clients=clients, clients_per_round=values["clients-per-round"] or clients,
-        **{name: values[name] for name in ("seed", "fewest", "recovery", "largest", "dtype")},
-    )  # fmt: skip
-    rest = (
-        "deadline",
-        "out",
-        "mean-rows",
-        "evaluate-every",
-        "evaluate-clients",
-        "forget-after",
-        "patience",
-        "attempts",
-    )
-    return Strategy(algorithm, rules, **{name.replace("-", "_"): values[name] for name in rest})
+    ruled = {name.replace("-", "_"): values.pop(name) for name in RULES}
+    rules = Rules(clients=clients, **ruled | {"clients_per_round": ruled["clients_per_round"] or clients})
+    return Strategy(algorithm, rules, **{name.replace("-", "_"): value for name, value in values.items()})

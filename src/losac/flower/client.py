@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from losac.algorithms.contract import Algorithm
 from losac.federation import durable
 from losac.federation.book import RefusedError
 from losac.federation.compiled import CompiledWorker
-from losac.federation.protocol import Client, Reply, order_of
+from losac.federation.protocol import Client, Reply, parse_token
 from losac.federation.vault import Folder
 from losac.federation.work import Worker
 from losac.flower.identity import client_name
@@ -25,7 +26,10 @@ from losac.task import Task
 
 LOG = logging.getLogger("losac")
 
-RUNS_KEPT = 3
+RUNS_KEPT = 8
+"""Of how many other runs a client keeps its state."""
+RUN = "[0-9a-f]{12}"
+"""What the name of a run looks like."""
 
 Problem = Callable[[Mapping[str, Any], Mapping[str, Any]], "Task | Worker"]
 MakeAlgorithm = Callable[[Mapping[str, Any]], Algorithm]
@@ -93,11 +97,13 @@ def state_folder(context: Context) -> Path:
 def _carry_out(message: Message, context: Context, worker: Worker) -> RecordDict:
     """Answer an order, with the folder of its run held against other processes."""
     order = read_order(message.content, worker)
-    home = state_folder(context)
-    folder = home / order_of(order.token)[0]
+    run = parse_token(order.token)[0]
+    if not re.fullmatch(RUN, run):
+        raise RefusedError(f"{run!r} is not the name of a run")
+    folder = state_folder(context) / "runs" / run
     with durable.locked(folder):
         reply: Reply = Client(worker, Folder(folder)).answer(order)
-    _forget_old_runs(home, folder)
+    _forget_old_runs(folder)
     return reply_content(reply)
 
 
@@ -121,9 +127,9 @@ def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
     return Message(RecordDict({"failed": ConfigRecord({"failed": True})}), reply_to=message)
 
 
-def _forget_old_runs(home: Path, present: Path) -> None:
-    """Remove the state of runs long over, but for a few."""
-    others = [folder for folder in home.iterdir() if folder.is_dir() and folder != present]
+def _forget_old_runs(present: Path) -> None:
+    """Remove the state of other runs but for the latest few."""
+    others = [folder for folder in present.parent.iterdir() if re.fullmatch(RUN, folder.name) and folder != present]
     for folder in sorted(others, key=lambda f: f.stat().st_mtime, reverse=True)[RUNS_KEPT:]:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), durable.locked(folder):
             shutil.rmtree(folder)

@@ -6,7 +6,6 @@ anything: names, and later shapes and dtypes, are compared with what is due.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,19 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from losac.algorithms.contract import Algorithm
 from losac.federation.book import RefusedError
+from losac.federation.fingerprint import fingerprint
 from losac.federation.protocol import Order, Reply
-from losac.federation.shapes import message_like, payload_like
+from losac.federation.shapes import message_like
 from losac.federation.work import Assignment, Message, Worker
 from losac.trees import Tree
 
 Config = dict[str, Any]
-FIELDS = ("message", "model_state", "start")
-
-
-def fingerprint(algorithm: Algorithm) -> str:
-    """Return a short name of an algorithm with its settings, which both sides must share."""
-    settings = {name: _plain(value) for name, value in algorithm.settings().items()}
-    return f"{algorithm.label} {hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()[:12]}"
 
 
 def order_content(order: Order, algorithm: Algorithm) -> RecordDict:
@@ -36,11 +29,9 @@ def order_content(order: Order, algorithm: Algorithm) -> RecordDict:
     task = order.task._asdict() | {"steps": -1 if order.task.steps is None else order.task.steps}
     config: Config = {"kind": order.kind, "token": order.token, "accepted": order.accepted, "follows": order.follows}
     content = RecordDict({"order": ConfigRecord(config | task | {"algorithm": fingerprint(algorithm)})})
-    trees = (order.message.content, order.message.model_state, order.start)
-    for name, tree in zip(FIELDS, trees):
-        if jax.tree.leaves(tree):
-            content[name] = to_arrays(tree)
-    return content
+    return _with_arrays(
+        content, message=order.message.content, model_state=order.message.model_state, start=order.start
+    )
 
 
 def read_order(content: RecordDict, worker: Worker) -> Order:
@@ -66,10 +57,7 @@ def reply_content(reply: Reply) -> RecordDict:
     """Return the records of a reply."""
     config: Config = {"status": reply.status, "token": reply.token, "place": reply.place, "gradients": reply.gradients}
     content = RecordDict({"reply": ConfigRecord(config)})
-    for name, tree in zip(FIELDS, reply.upload):
-        if jax.tree.leaves(tree):
-            content[name] = to_arrays(tree)
-    return content
+    return _with_arrays(content, message=reply.upload.content, model_state=reply.upload.model_state)
 
 
 def read_reply(content: RecordDict, due: Tree, model_state: Tree) -> Reply:
@@ -80,12 +68,6 @@ def read_reply(content: RecordDict, due: Tree, model_state: Tree) -> Reply:
         upload = Message(from_arrays(content, "message", due), from_arrays(content, "model_state", model_state))
     status: Any = str(config["status"])
     return Reply(status, str(config["token"]), int(config["place"]), upload, float(config["gradients"]))
-
-
-def upload_due(algorithm: Algorithm, order: Order, params: Tree) -> Tree:
-    """Return the structure of the upload that answers an order."""
-    task = order.task
-    return payload_like(algorithm, task.place, params, task.clients, task.sampled)
 
 
 def to_arrays(tree: Tree) -> ArrayRecord:
@@ -107,7 +89,8 @@ def named(tree: Tree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path) or ".": leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_plain(part) for part in value)
-    return getattr(value, "__name__", None) or (float(value) if isinstance(value, np.generic) else repr(value))
+def _with_arrays(content: RecordDict, **trees: Tree) -> RecordDict:
+    for name, tree in trees.items():
+        if jax.tree.leaves(tree):
+            content[name] = to_arrays(tree)
+    return content

@@ -6,10 +6,12 @@ every order says what the server has accepted (docs/protocol.md). The strategy t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 from flwr.serverapp import Grid
 
 from losac.algorithms.contract import Algorithm
+from losac.federation import durable
 from losac.federation.book import Book, RefusedError, Rules
 from losac.federation.central import Central, central_of
 from losac.federation.checkpoint import load_book, save_book
@@ -30,6 +33,9 @@ from losac.task import Task
 
 LOG = logging.getLogger("losac")
 
+PAUSE = 1.0
+"""Seconds to wait after a round that did not count, at first."""
+
 
 class Strategy:
     """Runs one algorithm on Flower's grid.
@@ -37,7 +43,8 @@ class Strategy:
     Args:
       algorithm: the method.
       rules: see :class:`losac.federation.book.Rules`.
-      deadline: seconds for each phase of a round; None waits until every client has answered or failed.
+      deadline: seconds for each phase of a round; None waits until every client has answered or failed, which may be
+        for ever.
       out: a folder for the checkpoint and the results; a run whose checkpoint is there goes on. None keeps nothing.
       sampling: as for :func:`losac.simulate`.
       mean_rows: where given, clients count by their rows over this number; else all alike.
@@ -49,7 +56,7 @@ class Strategy:
     """
 
     def __init__(
-        self, algorithm: Algorithm, rules: Rules, *, deadline: float | None = None, out: str | Path | None = None,
+        self, algorithm: Algorithm, rules: Rules, *, deadline: float | None = 600.0, out: str | Path | None = None,
         sampling: Any = None, mean_rows: float | None = None, evaluate_every: int = 1, evaluate_clients: bool = False,
         forget_after: int | None = None, patience: float = 300.0, attempts: int = 20,
     ) -> None:  # fmt: skip
@@ -59,12 +66,17 @@ class Strategy:
         self.mean_rows, self.forget_after, self.patience, self.attempts = mean_rows, forget_after, patience, attempts
         self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
         self.log: list[dict[str, Any]] = []
+        self.save: Callable[[Book], None] = lambda book: None
 
     def start(self, grid: Grid, central: Central | Task, num_rounds: int) -> History:
         """Run, or go on, until so many rounds are accepted; return what was measured.
 
         Of a task only the first model, the regulariser and the test data are used.
         """
+        with contextlib.nullcontext() if self.out is None else _held(self.out):
+            return self._start(grid, central, num_rounds)
+
+    def _start(self, grid: Grid, central: Central | Task, num_rounds: int) -> History:
         rules = self.rules
         if isinstance(central, Task):
             central = central_of(central, rules.seed, rules.dtype)
@@ -72,16 +84,16 @@ class Strategy:
         book, self.log = self._begin(setting)
         transport = FlowerTransport(grid, setting)
         driver = Driver(
-            setting, transport, book, self._save, deadline=self.deadline, weigh=self._weigh,
-            forget_after=self.forget_after,
+            setting, transport, book, self.save, deadline=self.deadline, weigh=self._weigh,
+            forget_after=self.forget_after, pause=PAUSE,
         )  # fmt: skip
         self._wait_for_clients(transport)
-        if not self.log:
+        if not self.log or self.log[-1]["round"] != book.round:
             self._record(driver, central, transport, None)
         for measured in driver.run(num_rounds, self.attempts):
             due = measured.book.round % self.evaluate_every == 0 or measured.book.round == num_rounds
             self._record(driver, central, transport, measured, due and not measured.void)
-            self._save(driver.book)
+            self.save(driver.book)
         history = self._history(central, setting, driver.book)
         if self.out is not None:
             history.save(self.out / "history.npz")
@@ -92,15 +104,14 @@ class Strategy:
         return history
 
     def _begin(self, setting: Setting) -> tuple[Book, list[dict[str, Any]]]:
-        found = None if self.out is None else load_book(self.out / "checkpoint", setting)
-        if found is not None:
-            LOG.info("going on after round %d", found[0].round)
-            return found
-        return setting.first_book(uuid.uuid4().hex[:12]), []
-
-    def _save(self, book: Book) -> None:
         if self.out is not None:
-            save_book(self.out / "checkpoint", book, self.log)
+            path = self.out / "checkpoint"
+            self.save = lambda book: save_book(path, setting, book, self.log)
+            found = load_book(path, setting)
+            if found is not None:
+                LOG.info("going on after round %d", found[0].round)
+                return found
+        return setting.first_book(uuid.uuid4().hex[:12]), []
 
     def _weigh(self, rows: int) -> float:
         return 1.0 if self.mean_rows is None else rows / self.mean_rows
@@ -155,3 +166,13 @@ class Strategy:
             params=setting.model(book),
             model_state=book.model_state,
         )
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Hold a folder against another server."""
+    try:
+        with durable.locked(out):
+            yield
+    except BlockingIOError:
+        raise RefusedError(f"another server runs in {out}: stop it, or give another folder") from None
