@@ -123,3 +123,6 @@ CATALOGUE = (
     Entry("fedexp", local(A.fedexp), BIASED, BIASED, BIASED),
     Entry("ghbm", local(A.ghbm, 0.05, window=3), BIASED, BIASED, BIASED),
 )
+
+ONE_EACH = tuple({entry.name: entry for entry in reversed(CATALOGUE)}.values())
+"""Every algorithm once, in its first variant: for what depends on the engine and not on the variant."""

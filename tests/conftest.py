@@ -12,7 +12,6 @@ import pytest
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
 
-collect_ignore = ["apps"]
 """Flower apps, which tests submit to a federation."""
 
 

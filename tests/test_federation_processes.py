@@ -12,18 +12,26 @@ pytest.importorskip("flwr")
 
 from losac.deploy.app import write_app
 from losac.deploy.demo import conclude, hurt, round_of
+from losac.deploy.errors import DeployError
 from losac.deploy.local import LocalFederation
+from losac.deploy.processes import members, read_records
 
 pytestmark = pytest.mark.processes
-METHODS = ("losac", "scaffold", "mime_svrg")
+ROUNDS = {"losac": 3, "scaffold": 2, "mime_svrg": 1}
+METHODS = tuple(ROUNDS)
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("federation")
     caching = {"LOSAC_PROGRAMS": "on", "LOSAC_CACHE": str(folder / "cache")}  # every message starts a process
-    with LocalFederation(folder, 2, environment=caching, timeout=120) as running:
+    running = LocalFederation(folder, 2, environment=caching, timeout=120)
+    with running:
         yield running
+        seen = list(read_records(running.folder.pids).values())
+        assert len(seen) == 4
+    assert [member for record in seen for member in members(record)] == []
+    assert set(running.processes().values()) == {None}
 
 
 def write(folder: Path, method: str) -> Path:
@@ -47,16 +55,22 @@ def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(f
     apps = {method: write(tmp_path, method) for method in METHODS}
     outs = {method: tmp_path / "results" / method for method in METHODS}
     runs = {"losac": federation.submit(apps["losac"], {"out": str(outs["losac"]), "deadline": 30})}
+    first, ids = federation.processes(), federation.node_ids
+    assert federation.online() == {"node-0": True, "node-1": True}
+    with pytest.raises(DeployError, match="runs already"):
+        LocalFederation(federation.folder.root).start()
     until(federation, runs["losac"], outs["losac"], 1)
     federation.kill("node-1")
+    assert federation.processes() == {**first, "node-1": None}
     federation.restart("node-1")
+    assert federation.node_ids == ids
     until(federation, runs["losac"], outs["losac"], 2)
     runs["losac"] = hurt(federation, "server", apps["losac"], outs["losac"], runs["losac"])
     for method in METHODS[1:]:  # meanwhile
-        runs[method] = federation.submit(apps[method], {"out": str(outs[method]), "rounds": 2})
+        runs[method] = federation.submit(apps[method], {"out": str(outs[method]), "rounds": ROUNDS[method]})
     for method in METHODS:
         assert federation.wait(runs[method], 300)["status"] == "finished:completed", federation.log(runs[method])
         outcome = conclude(apps[method], outs[method])
-        assert outcome.rounds == (3 if method == "losac" else 2)
+        assert outcome.rounds == ROUNDS[method]
         assert outcome.difference < 1e-5
         assert outcome.invariant < 1e-6

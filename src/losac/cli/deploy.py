@@ -50,10 +50,10 @@ def init(
         given = parse_settings([part for part in algorithm.partition(":")[2].split(",") if part], algorithm)
         settings = method.settings()
         chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
-        if "step_size" in chosen and "step_size" not in given:  # the default is for other numbers of rows per client
+        is_made = data in ("quadratic", "lowrank", "logistic")
+        if not is_made and "step_size" not in given:  # the default is for other numbers of rows per client
             share = min(1.0, clients / experiment.resolved("clients"))
             chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
-        is_made = data in ("quadratic", "lowrank", "logistic")
         files = write_app(
             folder,
             algorithm=name,
