@@ -8,12 +8,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from catalogue import CATALOGUE, Regime
 from faults import CLIENTS, METHODS, START, Killed, QuickWorker, World, run_schedule
 from losac.federation import durable, membership, rounds
 from losac.federation.book import RefusedError, Rules
@@ -23,8 +25,9 @@ from losac.federation.durable import DamagedError, Record
 from losac.federation.inprocess import InProcess
 from losac.federation.protocol import NOTHING, Client
 from losac.federation.setting import Setting
+from losac.federation.shapes import own_place
 from losac.federation.vault import Folder, Memory
-from losac.federation.work import Message
+from losac.federation.work import Assignment, Message
 from losac.prox import zero
 from losac.simulation.sampling import Uniform
 from losac.trees import map_trees
@@ -336,3 +339,37 @@ def test_a_write_that_is_cut_off_leaves_the_old_record_or_the_new(moment, tmp_pa
     monkeypatch.undo()
     read = durable.read(path)
     assert read.values["n"] == 1 + read.arrays["x"][0][0]
+
+
+@pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)
+def test_what_a_client_holds_is_the_sum_of_its_credits(entry):
+    """For every algorithm: credits, holdings and shifts say the same of one upload."""
+    algorithm = entry.make(1.0, Regime("", CLIENTS, 1))
+    rng = np.random.default_rng(0)
+    setting = Setting(
+        algorithm,
+        Rules(clients=CLIENTS, clients_per_round=CLIENTS, dtype="float64"),
+        START,
+        (),
+        zero(),
+        Uniform(CLIENTS, CLIENTS),
+    )
+    worker, book = QuickWorker(setting.algorithm, 0), setting.first_book("r")
+    place = own_place(setting.algorithm)
+    task = Assignment(
+        0, 0, place, 0, 0, CLIENTS, CLIENTS, 1.0, 2 if setting.algorithm.draw_steps(0.5) is not None else None
+    )
+    message = Message(setting.call(lambda: setting.algorithm.phases()[place].broadcast(book.server)))
+    result = worker.work(task, message, worker.start(START))
+    if not setting.keeps_sums:
+        assert jax.tree.leaves(setting.algorithm.credit(result.upload.content)) == []
+        return
+    credit = setting.algorithm.credit(result.upload.content)
+    held = setting.algorithm.holding(setting.here, START, result.kept.state, result.kept.table)
+    map_trees(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-14), held, credit)
+    assert max(float(np.abs(a).max()) for a in jax.tree.leaves(credit)) > 1e-3
+    other = map_trees(lambda a: a + rng.standard_normal(a.shape), credit)
+    there = setting.shifted(book, other)
+    back = setting.shifted(book._replace(server=there), map_trees(lambda a: -a, other))
+    map_trees(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-14), back, book.server)
+    np.testing.assert_array_equal(setting.algorithm.model(there), setting.algorithm.model(book.server))
