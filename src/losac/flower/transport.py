@@ -50,7 +50,7 @@ class FlowerTransport:
         """
         online, now = self._online(), time.monotonic()
         unknown = [node for node in online if node not in self.known and self.ask_again.get(node, now) <= now]
-        self.ask_again |= dict.fromkeys(unknown, now + 5 * self.patience)
+        self.ask_again |= dict.fromkeys(unknown, now + 2 * self.patience)
         messages = [self._message(RecordDict(), MessageType.QUERY, node, self.patience) for node in unknown]
         for node, reply in self._send(dict(zip(unknown, messages)), self.patience).items():
             try:
