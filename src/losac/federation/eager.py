@@ -19,6 +19,7 @@ import numpy as np
 from losac.algorithms.contract import Algorithm, Gradient, Local, Phase
 from losac.federation.arrays import Entries, as_numpy, border, dtype_of, put_entry
 from losac.federation.draws import Course, course_of
+from losac.federation.shapes import transform_states
 from losac.federation.work import Assignment, Kept, Message, Result, phase_of
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer
@@ -27,7 +28,7 @@ from losac.simulation.costs import dense_table
 from losac.simulation.drawing import step_counts
 from losac.simulation.engine import precision
 from losac.task import Reduction
-from losac.trees import Tree, map_trees, sub, zeros
+from losac.trees import Tree, map_trees, sub
 
 CHUNK = 4096
 """How many rows are evaluated at a time."""
@@ -85,7 +86,7 @@ class EagerWorker:
         with precision(dtype):
             algorithm = _plain(self.algorithm, 0)
             table = dense_table(algorithm, params) if algorithm.table else ()
-            states = map_trees(as_numpy, self._transform_states(algorithm, params))
+            states = map_trees(as_numpy, transform_states(algorithm, params))
             return Kept(border(algorithm.init_client(params), dtype), states, border(table, dtype))
 
     @cached_property
@@ -172,25 +173,6 @@ class EagerWorker:
         sent = Message(upload, sub(border(model_state, dtype), message.model_state))
         kept = Kept(border(state, dtype), kept.transforms, entries.renewed() if phase.table else kept.table)
         return here, border(sent, dtype), kept, counted
-
-    def _transform_states(self, algorithm: Algorithm, params: Tree) -> Tree:
-        """Return the first state of every upload transform, from the structure of an upload."""
-        if not algorithm.transforms():
-            return ()
-
-        def upload_of(x: Tree) -> Tree:
-            key = jax.random.key(0)
-            here = Local(2, 2, self.regularizer.prox, algorithm.draw.blocks, 1, zeros, 0, key)
-            message = algorithm.broadcast(algorithm.init(x))
-            local, state = algorithm.begin(here, message, algorithm.init_client(x))
-            return algorithm.end(here, message, state, local)[0]
-
-        upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(upload_of, params))
-        states = []
-        for transform in algorithm.transforms():
-            states.append(transform.init(upload))
-            upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
-        return tuple(states)
 
 
 class _Visit(NamedTuple):

@@ -10,13 +10,14 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation
+from losac.federation.arrays import border
 from losac.federation.book import Book, Rules
 from losac.federation.shapes import credit_zeros, payload_like
 from losac.prox import Regularizer
 from losac.simulation.engine import precision
 from losac.simulation.sampling import Sampler
 from losac.simulation.setup import cast_numbers
-from losac.trees import Tree, map_trees
+from losac.trees import Tree
 
 
 class Setting:
@@ -38,7 +39,7 @@ class Setting:
             raise ValueError(
                 f"{algorithm.label} needs every client in every round: use clients_per_round={rules.clients}"
             )
-        self.given = algorithm
+        self.given = algorithm  # as it was given; below with its numbers in the run's dtype
         self.algorithm: Any = cast_numbers(algorithm, rules.dtype)
         self.rules, self.regularizer, self.sampler = rules, regularizer, sampler
         self.params, self.model_state = self.own(params), self.own(model_state)
@@ -81,12 +82,7 @@ class Setting:
 
     def own(self, tree: Tree) -> Tree:
         """Return a tree as NumPy arrays, floating-point numbers in the run's dtype."""
-
-        def one(a: Any) -> np.ndarray:
-            a = np.asarray(a)
-            return a.astype(self.rules.dtype) if np.issubdtype(a.dtype, np.floating) else a
-
-        return map_trees(one, tree)
+        return border(tree, np.dtype(self.rules.dtype))
 
     def _payload_like(self, place: int) -> Tree:
         with precision(np.dtype(self.rules.dtype)):

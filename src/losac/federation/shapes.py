@@ -41,20 +41,37 @@ def decode(algorithm: Algorithm, place: int, payload: Tree) -> Tree:
     return map_trees(np.asarray, algorithm.transforms()[-1].decode(payload))
 
 
-def _exchange(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> tuple[Tree, Tree]:
-    """Return a payload, and what is read in it."""
-    phase, key = algorithm.phases()[place], jax.random.key(0)
-    nought = jnp.zeros((), jnp.int32)
-    here = Local(clients, sampled, lambda x, step: x, phase.draw.blocks, nought + 1, zeros, nought, key)
+def transform_states(algorithm: Algorithm, params: Tree) -> Tree:
+    """Return a client's first state of every transform of its uploads."""
+    if not algorithm.transforms():
+        return ()
+    like = jax.eval_shape(lambda x: _upload(algorithm, own_place(algorithm), x, 2, 2), params)
+    upload, states = map_trees(lambda a: jnp.zeros(a.shape, a.dtype), like), []
+    for transform in algorithm.transforms():
+        states.append(transform.init(upload))
+        upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
+    return tuple(states)
+
+
+def _upload(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> Tree:
+    """Return an upload as the algorithm makes it."""
+    phase, nought = algorithm.phases()[place], jnp.zeros((), jnp.int32)
+    here = Local(
+        clients, sampled, lambda x, step: x, phase.draw.blocks, nought + 1, zeros, nought, jax.random.key(0)
+    )  # fmt: skip
     message = phase.broadcast(algorithm.init(params))
     local, client = phase.begin(here, message, algorithm.init_client(params))
     entry: Any = (algorithm.init_entry(params),) if phase.table else ()
     if phase.draw.steps != 0:
         local = phase.step(here, message, client, local, zeros, *entry)
         local = local[0] if phase.table else local
-    upload = phase.end(here, message, client, local)[0]
-    payload = upload
-    for transform in algorithm.transforms() if phase is algorithm else ():
-        payload, _ = transform.encode(key, transform.init(upload), upload)
+    return phase.end(here, message, client, local)[0]
+
+
+def _exchange(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> tuple[Tree, Tree]:
+    """Return a payload, and what is read in it."""
+    payload = upload = _upload(algorithm, place, params, clients, sampled)
+    for transform in algorithm.transforms() if place == own_place(algorithm) else ():
+        payload, _ = transform.encode(jax.random.key(0), transform.init(upload), upload)
         upload = transform.decode(payload)
     return payload, upload
