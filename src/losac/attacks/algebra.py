@@ -1,0 +1,250 @@
+"""The server's algebra: which of a client's gradients its uploads determine, exactly or nearly.
+
+An upload of a method that only adds and scales is a known part plus a linear combination of the gradients that the
+client computed, with coefficients that depend on the method and its settings alone. All uploads of a client together
+are a linear system: one equation for each part of each upload, one unknown for each gradient. A gradient whose unit
+vector lies in the row space of the system is known exactly. The others are estimated, by how much the gradients of the
+same rows resemble each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from losac.attacks.replay import Query, Visit, replay, visits_of
+from losac.attacks.transcript import Transcript
+from losac.trees import Tree
+
+EXACT = 1e-8
+"""How far a unit vector may lie from the row space that is said to hold it."""
+LEAST_ERROR = 1e-9
+"""No equation is taken for more exact than this share of what it says."""
+KEEPS = 0.98
+"""How much two gradients of the same rows, one local step apart, are expected to resemble each other."""
+
+
+class Unknown(NamedTuple):
+    """The sum of the gradients of some rows at one model, which the client computed.
+
+    ``step`` counts its local steps. ``model`` holds the coefficients of the model: first of the known arrays, then of
+    the unknowns. ``broadcast`` says that the server sent this very model.
+    """
+
+    rows: tuple[int, ...]
+    exchange: int
+    step: int
+    model: np.ndarray
+    broadcast: bool
+
+
+class System(NamedTuple):
+    """The linear system of a transcript.
+
+    Args:
+      unknowns: K gradients.
+      known: P arrays that the server knows, flat: [P, d].
+      coefficients: [equations, P + K].
+      uploads: the left-hand sides: [equations, d].
+      exchanges: for each equation the exchange that it comes from.
+      precision: the rounding error of the numbers that were sent.
+      unflatten: makes a tree of an array [d].
+    """
+
+    unknowns: tuple[Unknown, ...]
+    known: np.ndarray
+    coefficients: np.ndarray
+    uploads: np.ndarray
+    exchanges: np.ndarray
+    precision: float
+    unflatten: Callable[[np.ndarray], Tree]
+
+
+class Estimate(NamedTuple):
+    """What the server makes of one gradient.
+
+    Args:
+      unknown: which one.
+      exact: whether the equations determine it.
+      spread: the share of it that they leave open, from 0 to 1, where gradients resemble each other as assumed.
+      gradient: its value: a tree like the model.
+      model: the model at which it was taken, with estimates in place of what is not known.
+    """
+
+    unknown: Unknown
+    exact: bool
+    spread: float
+    gradient: Tree
+    model: Tree
+
+
+class NotLinearError(ValueError):
+    """The method does more with gradients than to add and scale them."""
+
+
+def system_of(seen: Transcript) -> System:
+    """Return the system of a transcript, by running the method's own functions on coefficients in place of arrays."""
+    visits = visits_of(seen)
+    parts = _Parts(seen.start)
+    known: dict[bytes, int] = {}
+    arrays: list[np.ndarray] = []
+
+    def name(part: Tree) -> int:
+        flat = parts.flat(part)
+        place = known.setdefault(flat.tobytes(), len(known))
+        if place == len(arrays):
+            arrays.append(flat)
+        return place
+
+    for tree in (seen.start, *(tree for one in seen.exchanges for tree in (one.message, one.upload))):
+        parts.each(name, tree)
+    most = sum(3 * visit.steps + 2 for visit in visits)
+    run = _Run(seen, visits, parts, name, len(arrays), most)
+    unknowns, coefficients = run(np.eye(len(arrays) + most))
+    _check_linear(seen, run, coefficients, len(arrays) + most)
+    p, k = len(arrays), len(unknowns)
+    sides = [(number, side) for number, one in enumerate(seen.exchanges) for side in parts.list(one.upload)]
+    return System(
+        tuple(one._replace(model=one.model[: p + k]) for one in unknowns),
+        np.stack(arrays),
+        coefficients[:, : p + k],
+        np.stack([parts.flat(side) for _, side in sides]),
+        np.array([number for number, _ in sides]),
+        float(np.finfo(jax.tree.leaves(seen.start)[0].dtype).eps),
+        parts.unflatten,
+    )
+
+
+def determined(system: System) -> np.ndarray:
+    """Return for each unknown whether the equations determine it."""
+    rows, _ = _scaled(system)
+    return np.linalg.norm(np.linalg.pinv(rows, rcond=1e-11) @ rows - np.eye(rows.shape[1]), axis=1) < EXACT
+
+
+def solve(system: System, noise: float | Sequence[float] = 0.0) -> list[Estimate]:
+    """Return what the server makes of every gradient.
+
+    The gradients of single rows are taken for independent, and of one row for two local steps apart by t for alike up
+    to a factor KEEPS**t; the estimate is the mean given the uploads.
+
+    Args:
+      system: the equations.
+      noise: the standard deviation of the entries of each upload's parts, where a defence adds noise and says how
+        much; rounding is taken into account besides.
+    """
+    exact = determined(system)
+    rows, length = _scaled(system)
+    p, unknowns = len(system.known), system.unknowns
+    given = (system.uploads - system.coefficients[:, :p] @ system.known) / length[:, None]
+    root = np.linalg.cholesky(_prior(unknowns))
+    mixed = rows @ root
+    size = np.abs(system.coefficients[:, :p]) @ np.abs(system.known) + np.abs(system.uploads)
+    rounding = system.precision * np.sqrt(np.mean(size**2, axis=1)) / length
+    error = rounding**2 + (np.broadcast_to(np.asarray(noise), length.shape) / length) ** 2
+    scale = max(np.mean((np.mean(given**2, axis=1) - error) / np.sum(mixed**2, axis=1)), 1e-300)
+    weight = 1 / np.sqrt(np.maximum(error / scale, LEAST_ERROR**2))
+    k = len(unknowns)
+    inverse = np.linalg.pinv(np.concatenate([weight[:, None] * mixed, np.eye(k)]), rcond=1e-15)
+    values = root @ (inverse[:, : len(weight)] * weight) @ given
+    open_share = np.clip(np.sum((root @ inverse) ** 2, axis=1) / np.sum(root**2, axis=1), 0, 1)
+    models = np.stack([one.model for one in unknowns]) @ np.concatenate([system.known, values])
+    return [
+        Estimate(
+            one, bool(exact[k]), float(np.sqrt(open_share[k])), system.unflatten(values[k]),
+            system.unflatten(models[k]),
+        )
+        for k, one in enumerate(unknowns)
+    ]  # fmt: skip
+
+
+def _scaled(system: System) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients of the unknowns, each equation scaled to length one, and these lengths."""
+    rows = system.coefficients[:, len(system.known) :]
+    length = np.linalg.norm(rows, axis=1)
+    length = np.where(length > 0, length, 1.0)
+    return rows / length[:, None], length
+
+
+def _prior(unknowns: Sequence[Unknown]) -> np.ndarray:
+    """Return how the unknowns resemble each other: by their common rows and by the steps between them."""
+    sets = [frozenset(one.rows) for one in unknowns]
+    steps = np.array([one.step for one in unknowns])
+    shared = np.array([[len(a & b) for b in sets] for a in sets], float)
+    return shared * KEEPS ** np.abs(steps[:, None] - steps[None, :]) + 1e-6 * np.diag(np.diag(shared))
+
+
+class _Parts:
+    """Messages and uploads are trees of parts, each of the structure and shapes of the model."""
+
+    def __init__(self, model: Tree) -> None:
+        self._structure = jax.tree.structure(model)
+        self._shapes = [np.shape(leaf) for leaf in jax.tree.leaves(model)]
+
+    def _is_part(self, tree: Tree) -> bool:
+        return bool(
+            jax.tree.structure(tree) == self._structure
+            and [np.shape(leaf) for leaf in jax.tree.leaves(tree)] == self._shapes
+        )
+
+    def each(self, function: Callable[[Tree], Any], tree: Tree) -> Tree:
+        """Put something in the place of every part."""
+        return jax.tree.map(lambda t: function(t) if self._is_part(t) else t, tree, is_leaf=self._is_part)
+
+    def list(self, tree: Tree) -> list[Tree]:
+        """Return the parts."""
+        return [t for t in jax.tree.leaves(tree, is_leaf=self._is_part) if self._is_part(t)]
+
+    def flat(self, part: Tree) -> np.ndarray:
+        """Return a part as one array, in double precision."""
+        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(part)])
+
+    def unflatten(self, flat: np.ndarray) -> Tree:
+        """Return a part from its array."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        pieces = [piece.reshape(shape) for piece, shape in zip(np.split(flat, ends[:-1]), self._shapes)]
+        return jax.tree.unflatten(self._structure, pieces)
+
+
+class _Run:
+    """A replay on coefficients: what is known and what is not has one row of a basis each."""
+
+    def __init__(
+        self, seen: Transcript, visits: list[Visit], parts: _Parts, name: Callable[[Tree], int], known: int, most: int
+    ) -> None:
+        self.seen, self.visits, self.parts, self.name, self.known, self.most = seen, visits, parts, name, known, most
+
+    def __call__(self, basis: np.ndarray) -> tuple[list[Unknown], np.ndarray]:
+        """Return the unknowns, and the coefficients of every part of every upload."""
+        found: dict[tuple[Any, ...], int] = {}
+        unknowns: list[Unknown] = []
+
+        def oracle(query: Query, model: Any) -> Any:
+            place = found.setdefault((query.rows, np.round(model, 13).tobytes()), len(found))
+            if place == len(unknowns):
+                sent = sum(np.array_equal(model, basis[k]) for k in range(self.known)) > 0
+                unknowns.append(Unknown(query.rows, query.exchange, query.step, np.asarray(model), sent))
+            return query.factor * basis[self.known + place]
+
+        def symbols(tree: Tree) -> Tree:
+            return self.parts.each(lambda part: basis[self.name(part)], tree)
+
+        exchanges = self.seen.exchanges
+        sent = [symbols(one.upload) for one in exchanges]
+        messages = [symbols(one.message) for one in exchanges]
+        uploads = replay(self.seen, self.visits, messages, symbols(self.seen.start), oracle, sent)
+        return unknowns, np.stack([np.asarray(leaf) for upload in uploads for leaf in jax.tree.leaves(upload)])
+
+
+def _check_linear(seen: Transcript, run: _Run, coefficients: np.ndarray, size: int) -> None:
+    """Refuse a method that is not linear, or not alike in all coordinates, in what it is given."""
+    order = np.arange(size)[::-1]
+    for scale, change in ((1000.0, slice(None)), (1.0, order)):
+        _, other = run(scale * np.eye(size)[:, change])
+        if not np.allclose(other, scale * coefficients[:, change], rtol=1e-9, atol=1e-12 * scale):
+            raise NotLinearError(
+                f"{seen.algorithm.label} does more with its gradients than to add and scale them; only matching its "
+                "uploads by a replay can attack it"
+            )

@@ -1,0 +1,211 @@
+"""What the messages of one method give away about some clients, measured against their real data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from losac.algorithms.contract import Algorithm
+from losac.attacks.algebra import Estimate, NotLinearError, solve, system_of
+from losac.attacks.attack import ATTACKS, Data, Recovered, run, run_unrolled
+from losac.attacks.evidence import Gradient, as_printed, best_of, recovered_labels, span_of, stack
+from losac.attacks.layers import quotients
+from losac.attacks.measures import label_accuracy, likeness, relative_error, span_angle
+from losac.attacks.replay import true_gradients
+from losac.attacks.transcript import Transcript, watch
+from losac.task import Task
+
+
+class Audit(NamedTuple):
+    """What a method gives away: means over the clients that were attacked.
+
+    Args:
+      gradients: how many gradients a client computed.
+      exact: how many of these the server knows exactly.
+      exact_error: the largest relative error of those, in the numbers that were really sent; None: there are none.
+      printed_error: of what the paper's attacker takes for the gradient at the last model that was sent.
+      error: of the server's best estimate of a gradient at that model.
+      labels: the share of labels recovered.
+      angle: between the client's rows and what is known of their span, in degrees.
+      psnr: of the recovered rows in their best order, attack by attack, with the controls.
+      pictures: rows of the first client, real and as each attack recovers them.
+    """
+
+    gradients: int
+    exact: int
+    exact_error: float | None
+    printed_error: float
+    error: float | None
+    labels: float | None
+    angle: float
+    psnr: Mapping[str, float]
+    pictures: Mapping[str, np.ndarray]
+
+
+class Plan(NamedTuple):
+    """How to attack.
+
+    Args:
+      attacks: names in :data:`losac.attacks.ATTACKS`, on the server's best estimates of the gradients.
+      printed: the same, on what the paper's attacker takes for the gradient.
+      unrolled: through how many of the first rounds to differentiate; 0: not at all.
+      rounds: how many rounds to watch.
+      each: how many gradients of each set of rows to use.
+      restarts: from how many starts.
+      steps: of every attack, instead of its own number.
+    """
+
+    attacks: tuple[str, ...] = ("inverting", "rowspace")
+    printed: tuple[str, ...] = ("paper", "inverting")
+    unrolled: int = 0
+    rounds: int = 5
+    each: int = 2
+    restarts: int = 1
+    steps: int | None = None
+
+
+def audit(
+    task: Task,
+    algorithm: Algorithm,
+    data: Data,
+    plan: Plan = Plan(),
+    *,
+    clients: Sequence[int] = (0,),
+    class_means: np.ndarray | None = None,
+    clients_per_round: int | None = None,
+    seed: int = 0,
+) -> Audit:
+    """Run a federation, attack what its server sees of some clients, and compare with their data.
+
+    Args:
+      task, algorithm, clients_per_round, seed: as for :func:`losac.simulate`.
+      data: what the attacker knows of the data.
+      plan: how to attack.
+      clients: whom.
+      class_means: [classes, …], from public data: the control, which needs no attack.
+    """
+    seen = watch(task, algorithm, clients, rounds=plan.rounds, clients_per_round=clients_per_round, seed=seed)
+    real = [tuple(np.asarray(a) for a in task.data.client(i)) for i in clients]
+    flat = [np.reshape(x, (len(x), -1)) for x, _ in real]
+    estimates = [_estimates(one) for one in seen]
+    printed = [as_printed(one) for one in seen]
+    known = [best_of(found, plan.each) if found else [one] for found, one in zip(estimates, printed)]
+    inputs = flat[0].shape[1]
+    guessed = [recovered_labels(one, len(x)) for one, x in zip(known, flat)]
+    labels = np.stack([np.zeros(len(y), np.int32) if g is None else g for g, (_, y) in zip(guessed, real)])
+    spans = [span_of(one, inputs, len(x)) for one, x in zip(known, flat)]
+    found: dict[str, list[np.ndarray]] = {}
+    if class_means is not None:
+        found["class mean"] = [np.reshape(class_means[y], x.shape) for x, (_, y) in zip(flat, real)]
+    found |= _reconstruct(task, seen, printed, known, labels, spans, data, plan, seed)
+    low, high = data.box or (float(min(x.min() for x in flat)), float(max(x.max() for x in flat)))
+    alike = {
+        name: [likeness(r, x, high - low, (low + high) / 2 if low < 0 else low) for r, x in zip(rows, flat)]
+        for name, rows in found.items()
+    }
+    exact = [_exact_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
+    errors = [_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
+    return Audit(
+        len(estimates[0]),
+        sum(one.exact for one in estimates[0]),
+        max((e for e in exact if e is not None), default=None),
+        float(np.mean([_off(task, one, x, y) for one, (x, y) in zip(printed, real)])),
+        float(np.mean(errors)) if errors else None,
+        None if guessed[0] is None else float(np.mean([label_accuracy(g, y) for g, (_, y) in zip(labels, real)])),
+        float(np.mean([span_angle(span, x) for span, x in zip(spans, flat)])),
+        {name: float(np.mean([one.psnr.mean() for one in ones])) for name, ones in alike.items()},
+        {"real": flat[0]} | {name: _in_order(found[name][0], alike[name][0].order) for name in found},
+    )
+
+
+def _estimates(seen: Transcript) -> list[Estimate]:
+    """Return what the server makes of the gradients; nothing where the method is not linear."""
+    try:
+        return solve(system_of(seen))
+    except NotLinearError:
+        return []
+
+
+def _reconstruct(
+    task: Task,
+    seen: Sequence[Transcript],
+    printed: Sequence[Gradient],
+    known: Sequence[Sequence[Gradient]],
+    labels: np.ndarray,
+    spans: Sequence[np.ndarray | None],
+    data: Data,
+    plan: Plan,
+    seed: int,
+) -> dict[str, list[np.ndarray]]:
+    """Return the rows that every attack recovers, client by client."""
+    rows, inputs = labels.shape[1], int(np.prod(data.shape))
+    found = {"analytic": [quotients([g.value for g in one], inputs, rows, data.box) for one in known]}
+    spanned = all(span is not None and len(span) for span in spans)
+
+    def attack(name: str, gradients: Sequence[Sequence[Gradient]]) -> list[np.ndarray]:
+        count, width = max(map(len, gradients)), max(len(g.rows) for one in gradients for g in one)
+        evidence = [stack(one, count, width) for one in gradients]
+        chosen = ATTACKS[name] if plan.steps is None else replace(ATTACKS[name], steps=plan.steps)
+        return _flat(run(chosen, task.loss, evidence, labels, data, spans=spans, restarts=plan.restarts, seed=seed))
+
+    for name in plan.printed:
+        found[f"{name}, as printed"] = attack(name, [[one] for one in printed])
+    for name in plan.attacks:
+        if spanned or not ATTACKS[name].spanned:
+            found[name] = attack(name, known)
+    if plan.unrolled:
+        chosen = ATTACKS["rowspace" if spanned else "inverting"]
+        chosen = chosen if plan.steps is None else replace(chosen, steps=plan.steps)
+        found["unrolled"] = [
+            _flat(run_unrolled(chosen, task.loss, one.first_rounds(plan.unrolled), y, data, span=span,
+                               restarts=plan.restarts, seed=seed))[0]
+            for one, y, span in zip(seen, labels, spans)
+        ]  # fmt: skip
+    return found
+
+
+def _flat(found: Recovered) -> list[np.ndarray]:
+    return [np.reshape(rows, (len(rows), -1)) for rows in found.samples]
+
+
+def _in_order(recovered: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return recovered rows beside the real ones; nothing is zero."""
+    blank = np.zeros((1, recovered.shape[1]))
+    return np.concatenate([recovered, blank])[order]
+
+
+def _true(task: Task, gradient: Gradient, x: Any, y: Any) -> Any:
+    rows = np.array(gradient.rows)
+    return jax.grad(lambda p: len(rows) * task.loss(p, (x[rows], y[rows])))(gradient.model)
+
+
+def _off(task: Task, gradient: Gradient, x: Any, y: Any) -> float:
+    return relative_error(gradient.value, _true(task, gradient, x, y))
+
+
+def _error(task: Task, seen: Transcript, estimates: Sequence[Estimate], x: Any, y: Any) -> float:
+    """Return the error of the surest estimate of a gradient at the last model that the server sent."""
+    last = max(one.task.round for one in seen.exchanges)
+    there = [one for one in estimates if seen.exchanges[one.unknown.exchange].task.round == last]
+    at = [one for one in there if one.unknown.broadcast] or there
+    best = min(at, key=lambda one: (not one.exact, one.spread))
+    return _off(task, Gradient(best.unknown.rows, best.model, best.gradient), x, y)
+
+
+def _exact_error(task: Task, seen: Transcript, estimates: Sequence[Estimate], x: Any, y: Any) -> float | None:
+    """Return the largest error of the gradients that the server knows exactly, against those that were computed."""
+    computed: dict[tuple[Any, ...], list[Any]] = {}
+    for query, _, gradient in true_gradients(seen, task.loss, x, y):
+        computed.setdefault((query.rows, query.step), []).append(
+            jax.tree.map(lambda g, f=query.factor: np.asarray(g) / f, gradient)
+        )
+    errors = [
+        min(relative_error(one.gradient, true) for true in computed[one.unknown.rows, one.unknown.step])
+        for one in estimates
+        if one.exact
+    ]
+    return max(errors, default=None)

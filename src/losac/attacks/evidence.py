@@ -1,0 +1,117 @@
+"""What an attack works on: gradients of a client's rows, each with the model at which it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from losac.algorithms.contract import Algorithm
+from losac.attacks.algebra import Estimate
+from losac.attacks.layers import labels_in, row_space
+from losac.attacks.transcript import Transcript
+from losac.trees import Tree, map_trees, scale
+
+
+class Evidence(NamedTuple):
+    """Some gradients of a client's rows, stacked: G of them, of at most b rows each.
+
+    Args:
+      models, gradients: trees whose arrays lead with G; a gradient is the sum over its rows.
+      rows: [G, b], which rows each is of.
+      weights: [G, b], one for each real entry of ``rows`` and zero for padding.
+      used: [G], zero for gradients that only fill up.
+    """
+
+    models: Tree
+    gradients: Tree
+    rows: np.ndarray
+    weights: np.ndarray
+    used: np.ndarray
+
+    def trees(self) -> list[Tree]:
+        """Return the gradients one by one."""
+        return [map_trees(lambda a, g=g: a[g], self.gradients) for g in np.flatnonzero(self.used)]
+
+
+class Gradient(NamedTuple):
+    """The sum of the gradients of some rows at a model."""
+
+    rows: tuple[int, ...]
+    model: Tree
+    value: Tree
+
+
+def as_printed(seen: Transcript) -> Gradient:
+    """Return what the paper's attacker takes for the client's gradient at the last model that was sent.
+
+    That is the gradient itself where the method sends it, and else −Δx over the number and length of the local steps:
+    their mean direction, which the paper writes with the opposite sign.
+    """
+    last = max(one.task.round for one in seen.exchanges)
+    first = next(one for one in seen.exchanges if one.task.round == last)
+    phase = seen.algorithm.phases()[first.task.place]
+    x, upload = (getattr(tree, "x", tree) for tree in (first.message, first.upload))
+    share = first.task.weight / (seen.rows if seen.reduction == "mean" else 1)
+    if phase.draw.steps == 0 or seen.algorithm.label == "dsgd":
+        value = upload
+    else:
+        steps = first.task.steps or phase.draw.steps or 1
+        value = scale(-1 / (_step_size(seen.algorithm, last) * steps), upload)
+    return Gradient(tuple(range(seen.rows)), x, scale(1 / share, value))
+
+
+def best_of(estimates: Sequence[Estimate], each: int) -> list[Gradient]:
+    """Return the estimates to work on: of every set of rows the surest, ``each`` of them, far apart in time."""
+    groups: dict[tuple[int, ...], list[Estimate]] = {}
+    for one in estimates:
+        groups.setdefault(one.unknown.rows, []).append(one)
+    chosen = []
+    for group in groups.values():
+        surest = min((not one.exact, one.spread) for one in group)
+        sure = [one for one in group if one.exact or (surest[0] and one.spread < 2 * surest[1] + 1e-3)]
+        sure.sort(key=lambda one: one.unknown.step)
+        places = np.unique(np.linspace(len(sure) - 1, 0, min(each, len(sure))).round().astype(int))
+        chosen += [sure[place] for place in places]
+    return [Gradient(one.unknown.rows, one.model, one.gradient) for one in chosen]
+
+
+def stack(gradients: Sequence[Gradient], count: int, width: int, dtype: str = "float32") -> Evidence:
+    """Put gradients together, filled up to a number of them and of rows, so that clients can be attacked at once."""
+    fill = [*gradients, *[gradients[0]] * (count - len(gradients))]
+    rows, weights = np.zeros((count, width), np.int32), np.zeros((count, width), dtype)
+    for g, one in enumerate(fill):
+        rows[g, : len(one.rows)], weights[g, : len(one.rows)] = one.rows, 1
+    models, values = (
+        jax.tree.map(lambda *leaves: np.stack(leaves).astype(dtype), *trees)
+        for trees in ([one.model for one in fill], [one.value for one in fill])
+    )
+    return Evidence(models, values, rows, weights, (np.arange(count) < len(gradients)).astype(dtype))
+
+
+def recovered_labels(gradients: Sequence[Gradient], rows: int) -> np.ndarray | None:
+    """Return a label for every row, from the smallest sets of rows of which a gradient is known; None without biases.
+
+    Rows within such a set are in no order. Rows of which nothing is known get the label 0.
+    """
+    labels, known = np.zeros(rows, np.int32), np.zeros(rows, bool)
+    for one in sorted(gradients, key=lambda one: len(one.rows)):
+        open_rows = [row for row in one.rows if not known[row]]
+        found = labels_in(one.value, len(one.rows))
+        if found is None:
+            return None
+        if len(open_rows) == len(one.rows):
+            labels[open_rows], known[open_rows] = found, True
+    return labels
+
+
+def span_of(gradients: Sequence[Gradient], inputs: int, rows: int) -> np.ndarray | None:
+    """Return a basis of what the gradients tell of the span of a client's rows; None without a first dense layer."""
+    return row_space([one.value for one in gradients], inputs, rows)
+
+
+def _step_size(algorithm: Algorithm, round_index: int) -> float:
+    size = algorithm.step_size
+    return float(size(round_index)) if callable(size) else float(size)
