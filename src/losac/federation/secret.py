@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.transform import Transform
@@ -16,7 +17,7 @@ def secret_key() -> Array:
     """Return a new key from the operating system's generator; it is kept nowhere."""
     shape = jax.random.key_data(jax.random.key(0)).shape
     data = np.frombuffer(os.urandom(4 * int(np.prod(shape))), np.uint32).reshape(shape)
-    return jax.random.wrap_key_data(data)
+    return jax.random.wrap_key_data(jnp.asarray(data))
 
 
 def secret_for(transforms: Sequence[Transform]) -> Array | None:
