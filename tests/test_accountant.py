@@ -130,7 +130,13 @@ def test_no_noise_is_no_privacy_and_other_refusals():
         epsilon(A.fedavg(0.1), **run)
     with pytest.raises(ValueError, match="weighting='loss'"):
         epsilon(method(weighting="average"), adversary="outside", **run)
-    for wrong in ({"delta": 0.0}, {"clients_per_round": 11}, {"fewest": 11}, {"participations": 6}, {"adversary": "me"}):
+    for wrong in (
+        {"delta": 0.0},
+        {"clients_per_round": 11},
+        {"fewest": 11},
+        {"participations": 6},
+        {"adversary": "me"},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             epsilon(method(), **run | wrong)
     with pytest.raises(ValueError, match="out of reach"):

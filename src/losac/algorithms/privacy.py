@@ -31,9 +31,9 @@ class Gaussian(Transform):
     Why √K: divided by C_k√K, the parts together have a norm of at most 1, and all of the noise has the standard
     deviation z. So the whole upload is one Gaussian mechanism of noise multiplier z, however its bounds differ.
 
-    The noise of a client is in its state too: LoSAC's y and SCAFFOLD's c_i record what was *sent*, so that φ = κ Σ y and
-    Σ c_i = N c stay true. With ``noise_at="server"`` the clients only clip, and the server adds the same noise once to
-    the sum. No client can record that: φ, c and FedDyn's h then take a random walk away from the clients' states.
+    The noise of a client is in its state too: LoSAC's y and SCAFFOLD's c_i record what was *sent*, so that φ = κ Σ y
+    and Σ c_i = N c stay true. With ``noise_at="server"`` the clients only clip, and the server adds the same noise once
+    to the sum. No client can record that: φ, c and FedDyn's h then take a random walk away from the clients' states.
 
     An upload that is not finite is sent as zero, as a bound must hold for every upload.
 
