@@ -2,8 +2,8 @@
 
     python benchmarks/central_noise.py
 
-A strongly convex least-squares problem with clients of different optima (N = 20, S = 10, K = 5 local steps, M = 1, double
-precision, mean of 5 seeds). Nothing is clipped, and the noise in the sum of a round has the same variance either way: at
+A strongly convex least-squares problem with clients of different optima (N = 20, S = 10, K = 5 local steps, M = 1,
+double precision, 5 seeds). Nothing is clipped, and the noise in the sum of a round has the same variance either way: at
 the clients each upload gets N(0, σ²), at the server the sum gets N(0, Sσ²).
 """
 
@@ -62,7 +62,7 @@ def main() -> None:
     optimum = np.asarray(data.info["optimum"])
     task = replace(
         losac.regression(losac.models.linear(DIM), data),
-        metrics={"square": lambda w, batch: ((w - optimum) ** 2).sum()},
+        metrics={"square": lambda w, batch: ((w - optimum.astype(w.dtype)) ** 2).sum()},
     )
     curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x, _ in map(data.client, range(CLIENTS)))
     heads = [f"{where}, R = {r}" for where in ("no noise", "clients", "server") for r in arguments.rounds]

@@ -117,6 +117,13 @@ def test_flowers_own_mods_let_no_client_in(mod, tmp_path):
         federate(A.fedavg(1e-3), tmp_path, 2, mods=[mod])
 
 
+def test_flowers_secure_aggregation_reads_legacy_messages_only(tmp_path):
+    from flwr.client.mod import secaggplus_mod
+
+    with pytest.raises(KeyError):
+        federate(A.fedavg(1e-3), tmp_path, 2, mods=[secaggplus_mod])
+
+
 def test_flowers_local_mod_takes_a_difference_for_a_model(tmp_path):
     """Let through to the training messages alone it clips Δx − x instead of Δx: a bound of nothing sends x back."""
     tiny = LocalDpMod(clipping_norm=1e-12, sensitivity=0.0, epsilon=1.0, delta=1e-5)
