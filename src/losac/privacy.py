@@ -20,7 +20,8 @@ aggregation with noise at the clients. It is neither a client nor in league with
   rounds are then not independent given what was seen, and the sum over S is not proven to help: z/2 is counted, what
   the client's own noise is worth alone.
 - Sampling: where clients keep no state, a uniform sample without replacement amplifies the privacy (Wang, Balle,
-  Kasiviswanathan 2019, for replaced records). With state a contribution depends on earlier, hidden samples, and the
+  Kasiviswanathan 2019, for replaced records), if the adversary does not know it: the run's seed, from which it follows,
+  must be random and secret. With state a contribution depends on earlier, hidden samples, and the
   theorem does not apply as it stands: rounds in which a client took part are composed without amplification. Phases
   that ask all clients are not amplified either.
 
