@@ -352,10 +352,10 @@ def test_a_repeated_order_gets_the_same_noise():
         assert a.tobytes() != d.tobytes()
 
 
-def driver(algorithm: Any, clients: int = 4, sampled: int = 3) -> Driver:
-    rules = Rules(clients=clients, clients_per_round=sampled, dtype="float64")
-    setting = Setting(algorithm, rules, np.zeros(4), (), zero(), Uniform(clients, sampled))
-    members = {f"c{i}": Client(numpy_client(algorithm, i), Memory()) for i in range(clients)}
+def driver(algorithm: Any, **options: Any) -> Driver:
+    rules = Rules(clients=4, clients_per_round=3, dtype="float64", **options)
+    setting = Setting(algorithm, rules, np.zeros(4), (), zero(), Uniform(4, 3))
+    members = {f"c{i}": Client(numpy_client(algorithm, i), Memory()) for i in range(4)}
     return Driver(setting, InProcess(members), setting.first_book("r"))
 
 
@@ -365,6 +365,17 @@ def test_a_federation_keeps_its_sums_under_noise(method: Any):
     for _ in run.run(12):
         pass
     assert np.isfinite(run.setting.model(run.book)).all()
+    assert run.invariant_error() < 1e-10
+
+
+@pytest.mark.parametrize("recovery", ["ledger", "resync", "reset"])
+def test_noise_survives_a_lost_disk(recovery: str, caplog: Any):
+    """The noise is part of what was sent, and is taken back with it."""
+    run = driver(A.scaffold(1e-3, 2, uploads=(Gaussian(5.0, 0.1),)), recovery=recovery)
+    for measured in run.run(10, attempts=3):
+        if measured.book.round == 5:
+            run.transport.clients["c1"].vault = Memory()
+    assert "no longer has the state" in caplog.text
     assert run.invariant_error() < 1e-10
 
 

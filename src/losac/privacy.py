@@ -25,6 +25,8 @@ aggregation with noise at the clients. It is neither a client nor in league with
   theorem does not apply as it stands: rounds in which a client took part are composed without amplification. Phases
   that ask all clients are not amplified either.
 
+Phases of one round that ask the same sample are composed inside it.
+
 Composition is exact: R Gaussian mechanisms of multiplier m are one of m/√R (J. Dong, A. Roth, W. J. Su, *Gaussian
 differential privacy*, 2022), whose ε(δ) is that of B. Balle, Y.-X. Wang (ICML 2018). Amplified rounds are composed by
 Rényi divergences, an upper bound. Both are computed by Google's dp-accounting: ``pip install 'losac[privacy]'``.
