@@ -65,12 +65,14 @@ class LoopGrid(Grid):
         raise NotImplementedError
 
 
-def loop(task: losac.Task, algorithm: Any, folder: Path, dtype: str = "float32", spoil: Any = None) -> LoopGrid:
+def loop(
+    task: losac.Task, algorithm: Any, folder: Path, dtype: str = "float32", spoil: Any = None, mods: Any = ()
+) -> LoopGrid:
     """Return a grid with one node for each client of a task, whose states lie in a folder."""
     nodes = {}
     for i in range(task.data.num_clients):
         own = replace(task, data=task.data.subset([i]), weights="uniform", test=None)
         config = {"partition-id": i, "state-dir": str(folder / str(i))}
         context = Context(0, 100 + i, config, RecordDict(), {"dtype": dtype})
-        nodes[100 + i] = client_app(lambda node, run, own=own: own, lambda run: algorithm), context
+        nodes[100 + i] = client_app(lambda node, run, own=own: own, lambda run: algorithm, mods=mods), context
     return LoopGrid(nodes, spoil or (lambda node, reply: reply))

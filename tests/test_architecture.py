@@ -19,6 +19,7 @@ LAYERS = [
     {"algorithms"},
     {"simulation"},
     {"history"},
+    {"privacy"},
     {"federation"},
     {"flower"},
     {"tuning"},

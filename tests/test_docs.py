@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pytest
 
 import losac
 from problems import quadratic
@@ -61,3 +62,14 @@ def test_the_page_on_tuning_runs():
     names = {}
     exec(code, names)
     assert names["history"].settings["step_size"] == names["tuning"].best["step_size"]
+
+
+def test_the_page_on_privacy_runs():
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("flwr")
+    names = {}
+    exec("\n".join(blocks("docs/privacy.md")), names)
+    assert np.isfinite(names["history"].final("loss"))
+    assert 4 < names["server"] < 16
+    assert 0.5 < names["z"] < 4
+    assert names["app"] is not None

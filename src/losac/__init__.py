@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("algorithms", "data", "losses", "models", "prox", "report", "simulation", "tuning")
+_MODULES = ("algorithms", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tuning")
 _NAMES = {
     "FederatedData": "losac.data",
     "Task": "losac.task",
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from losac import data as data
     from losac import losses as losses
     from losac import models as models
+    from losac import privacy as privacy
     from losac import prox as prox
     from losac import report as report
     from losac import simulation as simulation

@@ -27,6 +27,7 @@ from losac.algorithms.mime import MimeLite as mime_lite
 from losac.algorithms.mime import MimeSvrg as mime_svrg
 from losac.algorithms.momentum import FedavgMomentum as fedavg_momentum
 from losac.algorithms.momentum import ScaffoldMomentum as scaffold_momentum
+from losac.algorithms.privacy import Gaussian as gaussian
 from losac.algorithms.scaffnew import Scaffnew as scaffnew
 from losac.algorithms.scaffold import Scaffold as scaffold
 from losac.algorithms.server_optimizers import Fedadagrad as fedadagrad
@@ -105,6 +106,7 @@ __all__ = [
     "fedsaga",
     "fedvarp",
     "fedyogi",
+    "gaussian",
     "ghbm",
     "local_svrg",
     "losac",

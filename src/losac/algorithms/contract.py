@@ -146,11 +146,35 @@ class Algorithm(Phase):
                 f"{self.label} records in its control variates what was really sent: what a transform leaves out "
                 "comes again by itself, and error feedback would send it twice; use error_feedback=False"
             )
+        self._validate_uploads()
         if self.table and self.batch_size:
             raise ValueError(
                 f"{self.label} remembers one gradient for each fixed block of a client's data, so batch_size="
                 f"{self.batch_size} cannot be used: say blocks=M, the number of blocks"
             )
+
+    def _validate_uploads(self) -> None:
+        """Refuse transforms that cannot keep their promise here."""
+        for phase in self.phases():
+            self.transforms_of(phase)
+        for place, transform in enumerate(self.uploads):
+            if not transform.on_the_sum:
+                continue
+            if place < len(self.uploads) - 1:
+                raise ValueError(
+                    f"{self.label}: {transform} counts on the bounds of the uploads as they are summed: let it be the "
+                    "last of the uploads' transforms"
+                )
+            if self.server_rows:
+                raise ValueError(
+                    f"{self.label} sums up by how much each upload differs from the client's last, which no bound on "
+                    f"the uploads holds for: {transform} must add its noise at the clients, with noise_at='client'"
+                )
+            if getattr(self, "weighting", "loss") == "average":
+                raise ValueError(
+                    f"{self.label} weighs the uploads in their sum, where {transform} counts on each as it was sent: "
+                    "use weighting='loss', or noise_at='client'"
+                )
 
     @property
     def draw(self) -> Draw:
@@ -163,6 +187,13 @@ class Algorithm(Phase):
     def transforms(self) -> tuple[Transform, ...]:
         """Return what an upload passes through before it leaves the client."""
         return self.uploads
+
+    def transforms_of(self, phase: Phase) -> tuple[Transform, ...]:
+        """Return what the uploads of one of the phases pass through."""
+        if phase is self:
+            return self.transforms()
+        others = (transform.elsewhere() for transform in self.transforms())
+        return tuple(transform for transform in others if transform is not None)
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the phases of a round."""

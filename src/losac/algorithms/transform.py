@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from losac._settings import Settings
 from losac.trees import Tree
@@ -14,10 +14,23 @@ class Transform(Settings):
     Bytes are counted on the payload, and the client's state records what was decoded: what was *sent*.
     """
 
+    private: ClassVar[bool] = False
+    """Whether it is there to protect a client: it then misses no phase, and in a federation its random numbers come
+    from the client's own secret instead of the seed, which the server knows."""
+
     @property
     def feeds_back(self) -> bool:
         """Whether what was left out of one upload is added to a later one."""
         return False
+
+    @property
+    def on_the_sum(self) -> bool:
+        """Whether the server changes the sum of the uploads too, counting on each as this transform left it."""
+        return False
+
+    def elsewhere(self) -> Transform | None:
+        """Return what acts on the uploads of phases other than the algorithm's own, without a state; None: nothing."""
+        return None
 
     def init(self, upload: Tree) -> Tree:
         """Return the client's state for uploads of this structure."""
@@ -30,3 +43,7 @@ class Transform(Settings):
     def decode(self, payload: Tree) -> Tree:
         """Return the upload as the server understands it."""
         return payload
+
+    def summed(self, key: Any, total: Tree) -> Tree:
+        """Return the sum of the uploads as the server uses it."""
+        return total

@@ -10,7 +10,9 @@ import numpy as np
 
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.privacy import refuse_model_state
 from losac.federation.evaluate import evaluate
+from losac.federation.secret import secret_for
 from losac.federation.work import Assignment, Kept, Message, Result
 from losac.simulation import client as simulated
 from losac.simulation import drawing
@@ -44,6 +46,7 @@ class CompiledWorker:
                 f"a client of a federation has its own data only, but this task has {task.data.num_clients} clients; "
                 "pick one with data.subset([i])"
             )
+        refuse_model_state(algorithm, task.state)
         prepare_jax()
         self.task, self.algorithm, self.dtype = task, algorithm, np.dtype(dtype)
         self.rows = len(task.data)
@@ -81,12 +84,17 @@ class CompiledWorker:
             )
             payload, change, row, table = _work(
                 shape, task.place, arrays._replace(resident=resident), jax.random.key(task.seed),
+                secret_for(self.algorithm.transforms()),
                 np.int32(task.round), np.int32(task.slot), None if task.steps is None else np.int32(task.steps),
                 simulated.Message(*message), Row(kept.state, kept.transforms, ()), kept.table,
             )  # fmt: skip
             found = map_trees(np.asarray, (payload, change, row, table))
         payload, change, row, table = found
         return Result(Message(payload, change), Kept(row.state, row.transforms, table), self._gradients(task, prices))
+
+    def with_algorithm(self, algorithm: Algorithm) -> CompiledWorker:
+        """Return a client with the same data that runs another algorithm."""
+        return CompiledWorker(self.task, algorithm, str(self.dtype))
 
     def evaluate(self, params: Tree, model_state: Tree = ()) -> dict[str, float]:
         """Return the mean loss and the metrics on the client's own data."""
@@ -135,6 +143,7 @@ def _work(
     place: int,
     arrays: Problem,
     key: Array,
+    secret: Array | None,
     round_index: Array,
     slot: Array,
     steps: Any,
@@ -149,7 +158,7 @@ def _work(
     resident: Resident = arrays.resident
     assert resident.names is not None
     mine, common = jax.random.fold_in(key, resident.names[0]), jax.random.fold_in(key, shape.clients)
-    visit = Visit(algorithm, phase, place, np.int32(0), slot, mine, common, steps)
+    visit = Visit(algorithm, phase, place, np.int32(0), slot, mine, common, steps, secret)
     view = View(table, None) if phase.table else None
     payload, upload, row, view = simulated.send(shape, resident, arrays.regularizer, visit, message, row, view)
     return payload, upload.model_state, row, table if view is None else view.entries

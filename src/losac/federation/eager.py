@@ -8,6 +8,7 @@ the chosen kind.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,13 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Gradient, Local, Phase
+from losac.algorithms.privacy import refuse_model_state
 from losac.federation.arrays import Entries, as_numpy, border, dtype_of, put_entry
 from losac.federation.draws import Course, course_of
+from losac.federation.secret import secret_for
 from losac.federation.shapes import transform_states
 from losac.federation.work import Assignment, Kept, Message, Result, phase_of
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer
-from losac.simulation.client import averages_by_weight, encode
+from losac.simulation.client import averages_by_weight, encode, no_states, noise_key
 from losac.simulation.costs import dense_table
 from losac.simulation.drawing import step_counts
 from losac.simulation.engine import precision
@@ -34,6 +37,7 @@ CHUNK = 4096
 """How many rows are evaluated at a time."""
 
 _encode = jax.jit(encode)
+"""Transforms are pytrees of their numbers."""
 
 
 class EagerWorker:
@@ -73,6 +77,7 @@ class EagerWorker:
         model_state: Tree = (),
     ) -> None:
         _check(algorithm, rows, regularizer, reduction, local_steps)
+        refuse_model_state(algorithm, model_state)
         self.algorithm, self.rows, self.reduction = algorithm, rows, reduction
         self.regularizer: Regularizer = no_regularizer() if regularizer is None else regularizer
         self.local_steps, self.arrays = local_steps, arrays
@@ -102,9 +107,18 @@ class EagerWorker:
             steps = self._steps(algorithm, phase, task)
             visit = _Visit(algorithm, phase, task, course_of(task, phase.draw, self.rows, steps), steps)
             here, upload, kept, gradients = self._train(visit, message, kept, dtype)
-            if phase is algorithm and algorithm.transforms():
+            if algorithm.transforms_of(phase):
                 upload, kept = _transform(visit, here, upload, kept, dtype)
             return Result(upload, kept, float(gradients))
+
+    def with_algorithm(self, algorithm: Algorithm) -> EagerWorker:
+        """Return a client with the same data that runs another algorithm."""
+        _check(algorithm, self.rows, self.regularizer, self.reduction, self.local_steps)
+        refuse_model_state(algorithm, self.model_state)
+        other = copy.copy(self)
+        other.__dict__.pop("kept_like", None)
+        other.algorithm = algorithm
+        return other
 
     def evaluate(self, params: Tree, model_state: Tree = ()) -> dict[str, float]:
         """Return the mean loss and the metrics on the client's own data."""
@@ -187,9 +201,13 @@ class _Visit(NamedTuple):
 
 def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: np.dtype[Any]) -> tuple[Message, Kept]:
     """Transform the upload, and let the client record what was really sent."""
-    algorithm, _, _, course, steps = visit
-    key = jax.random.fold_in(course.key, 2**31 - 1)
-    payload, sent, states = map_trees(as_numpy, _encode(algorithm, key, kept.transforms, upload.content))
+    algorithm, phase, _, course, steps = visit
+    transforms = algorithm.transforms_of(phase)
+    keys = noise_key(course.key), secret_for(transforms)
+    before = kept.transforms if phase is algorithm else no_states(transforms)
+    payload, sent, states = map_trees(as_numpy, _encode(transforms, keys, before, upload.content))
+    if phase is not algorithm:
+        return upload._replace(content=payload), kept
     if algorithm.table:
         j = int(course.block[steps - 1])
         last = map_trees(lambda a: a[j], kept.table)

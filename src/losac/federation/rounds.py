@@ -19,10 +19,11 @@ from losac.federation.book import Book, RefusedError
 from losac.federation.checks import check_arrays, check_norm
 from losac.federation.membership import assignment
 from losac.federation.protocol import NOTHING, Order, Reply
+from losac.federation.secret import secret_key
 from losac.federation.setting import Setting
 from losac.federation.shapes import decode
 from losac.federation.work import Message
-from losac.simulation.client import averages_by_weight
+from losac.simulation.client import averages_by_weight, summed
 from losac.simulation.costs import lot
 from losac.simulation.sampling import draw_clients
 from losac.trees import Tree, add, map_trees, scale
@@ -129,6 +130,10 @@ def close_phase(setting: Setting, attempt: Attempt, asked: Sequence[str]) -> Non
         total = content if total is None else add(total, content)
         changes = upload.model_state if changes is None else add(changes, upload.model_state)
         count += weight
+    transforms = now.transforms_of(phase)
+    if any(transform.on_the_sum for transform in transforms):
+        noisy = total
+        total = setting.call(lambda: summed(transforms, secret_key(), noisy))
     received = Received(total, np.asarray(count, setting.rules.dtype))
     attempt.server = setting.call(lambda: phase.update(setting.here, attempt.server, received))
     attempt.model_state = setting.own(map_trees(lambda s, d: s + d / count, attempt.model_state, changes))

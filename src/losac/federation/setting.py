@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation
+from losac.algorithms.privacy import refuse_model_state
 from losac.federation.arrays import border
 from losac.federation.book import Book, Rules
 from losac.federation.shapes import credit_zeros, payload_like
@@ -39,6 +40,7 @@ class Setting:
             raise ValueError(
                 f"{algorithm.label} needs every client in every round: use clients_per_round={rules.clients}"
             )
+        refuse_model_state(algorithm, model_state)
         self.given = algorithm  # as it was given; below with its numbers in the run's dtype
         self.algorithm: Any = cast_numbers(algorithm, rules.dtype)
         self.rules, self.regularizer, self.sampler = rules, regularizer, sampler

@@ -36,9 +36,8 @@ def own_place(algorithm: Algorithm) -> int:
 
 def decode(algorithm: Algorithm, place: int, payload: Tree) -> Tree:
     """Return what the server reads in a payload."""
-    if place != own_place(algorithm) or not algorithm.transforms():
-        return payload
-    return map_trees(np.asarray, algorithm.transforms()[-1].decode(payload))
+    transforms = algorithm.transforms_of(algorithm.phases()[place])
+    return map_trees(np.asarray, transforms[-1].decode(payload)) if transforms else payload
 
 
 def transform_states(algorithm: Algorithm, params: Tree) -> Tree:
@@ -71,7 +70,7 @@ def _upload(algorithm: Algorithm, place: int, params: Tree, clients: int, sample
 def _exchange(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> tuple[Tree, Tree]:
     """Return a payload, and what is read in it."""
     payload = upload = _upload(algorithm, place, params, clients, sampled)
-    for transform in algorithm.transforms() if place == own_place(algorithm) else ():
+    for transform in algorithm.transforms_of(algorithm.phases()[place]):
         payload, _ = transform.encode(jax.random.key(0), transform.init(upload), upload)
         upload = transform.decode(payload)
     return payload, upload

@@ -76,6 +76,9 @@ class Worker(Protocol):
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
         """Do the work of one phase."""
 
+    def with_algorithm(self, algorithm: Algorithm) -> Worker:
+        """Return a client with the same data that runs another algorithm."""
+
     def evaluate(self, params: Tree, model_state: Tree) -> dict[str, float]:
         """Return the mean loss and the metrics on the client's own data."""
 

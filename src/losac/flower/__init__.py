@@ -8,6 +8,7 @@ except ImportError as error:
 from losac.federation.book import Rules
 from losac.flower.app import server_app
 from losac.flower.client import client_app
+from losac.flower.private import private
 from losac.flower.server import Strategy
 
-__all__ = ["Rules", "Strategy", "client_app", "server_app"]
+__all__ = ["Rules", "Strategy", "client_app", "private", "server_app"]

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -17,10 +17,12 @@ from losac.algorithms.contract import Algorithm
 from losac.federation import durable
 from losac.federation.book import RefusedError
 from losac.federation.compiled import CompiledWorker
+from losac.federation.fingerprint import fingerprint
 from losac.federation.protocol import Client, Reply, parse_token
 from losac.federation.vault import Folder
 from losac.federation.work import Worker
 from losac.flower.identity import client_name
+from losac.flower.private import OWN, protected
 from losac.flower.records import from_arrays, read_order, reply_content
 from losac.task import Task
 
@@ -35,6 +37,13 @@ Problem = Callable[[Mapping[str, Any], Mapping[str, Any]], "Task | Worker"]
 MakeAlgorithm = Callable[[Mapping[str, Any]], Algorithm]
 
 
+class _Known(NamedTuple):
+    """A worker, and the fingerprint of the algorithm that it shares with the server."""
+
+    worker: Worker
+    agreed: str
+
+
 def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any] = ()) -> ClientApp:
     """Return a Flower app for the clients of a federation.
 
@@ -42,40 +51,43 @@ def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any
       problem: ``problem(node_config, run_config)``: this client's task, whose data is its own rows alone; or a worker,
         such as :func:`losac.federation.torch.torch_worker`'s.
       algorithm: ``algorithm(run_config)``; the server must be given the same.
-      mods: Flower's, around everything the app receives and sends.
+      mods: Flower's, around everything the app receives and sends; and :func:`losac.flower.private`'s.
 
     A node's configuration says where its state is kept (``state-dir``, which must survive a restart) and which place
     it takes among the N (``partition-id``).
     """
     app = ClientApp(mods=list(mods))
-    last: dict[str, Worker] = {}  # a process that serves several messages loads its data once
+    last: dict[Any, _Known] = {}  # a process that serves several messages loads its data once
 
-    def worker(context: Context) -> Worker:
-        key = repr((sorted(context.node_config.items()), sorted(context.run_config.items())))
+    def known(context: Context) -> _Known:
+        key = repr((sorted(context.node_config.items()), sorted(context.run_config.items()))), OWN.get()
         if key not in last:
             made, method = problem(context.node_config, context.run_config), algorithm(context.run_config)
             dtype = str(context.run_config.get("dtype") or "float32")
+            plain = CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
             last.clear()
-            last[key] = CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
+            last[key] = _Known(protected(plain, OWN.get()), fingerprint(plain.algorithm))
         return last[key]
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _quietly(message, lambda: _carry_out(message, context, worker(context)))
+        return _quietly(message, lambda: _carry_out(message, context, known(context)))
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
         def answer() -> RecordDict:
             if "order" in message.content:
-                return _carry_out(message, context, worker(context))
-            return _introduce(context, worker(context))
+                return _carry_out(message, context, known(context))
+            return _introduce(context, known(context).worker)
 
         return _quietly(message, answer)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
         def answer() -> RecordDict:
-            client = worker(context)
+            client = known(context).worker
+            if any(transform.private for transform in client.algorithm.transforms()):
+                raise RefusedError("it protects its uploads, and a loss on its own data would travel unprotected")
             content = message.content
             params = from_arrays(content, "message", client.params)
             found = client.evaluate(params, from_arrays(content, "model_state", client.model_state))
@@ -94,9 +106,10 @@ def state_folder(context: Context) -> Path:
     return Path(str(where))
 
 
-def _carry_out(message: Message, context: Context, worker: Worker) -> RecordDict:
+def _carry_out(message: Message, context: Context, known: _Known) -> RecordDict:
     """Answer an order, with the folder of its run held against other processes."""
-    order = read_order(message.content, worker)
+    worker, agreed = known
+    order = read_order(message.content, worker, agreed)
     run = parse_token(order.token)[0]
     if not re.fullmatch(RUN, run):
         raise RefusedError(f"{run!r} is not the name of a run")

@@ -34,13 +34,16 @@ def order_content(order: Order, algorithm: Algorithm) -> RecordDict:
     )
 
 
-def read_order(content: RecordDict, worker: Worker) -> Order:
-    """Return the order that some records hold; raise RefusedError where it does not fit the worker."""
+def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
+    """Return the order that some records hold; raise RefusedError where it does not fit the worker.
+
+    ``agreed`` is the fingerprint of the algorithm that the client takes the server to run, without transforms of its
+    own.
+    """
     config: Mapping[str, Any] = content.config_records["order"]
-    if config["algorithm"] != fingerprint(worker.algorithm):
+    if config["algorithm"] != agreed:
         raise RefusedError(
-            f"the server runs {config['algorithm']} and this client {fingerprint(worker.algorithm)}: give both the "
-            "same algorithm and settings"
+            f"the server runs {config['algorithm']} and this client {agreed}: give both the same algorithm and settings"
         )
     values = {name: config[name] for name in Assignment._fields}
     task = Assignment(**values | {"steps": None if values["steps"] < 0 else values["steps"]})

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from losac.algorithms.contract import Algorithm, Local, Phase
+from losac.algorithms.transform import Transform
 from losac.prox import Regularizer
 from losac.simulation import drawing, layers, matrices
 from losac.simulation.drawing import Rows, Stage
@@ -80,7 +81,10 @@ class Message(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """Which client works, in which phase of which algorithm, with which random key."""
+    """Which client works, in which phase of which algorithm, with which random key.
+
+    ``secret`` is the key for private transforms; None, as in the simulator, where they too follow the seed.
+    """
 
     algorithm: Algorithm
     phase: Phase
@@ -90,6 +94,7 @@ class Visit(NamedTuple):
     key: Array
     common: Array
     steps: Any = None
+    secret: Array | None = None
 
 
 class Tally:
@@ -128,9 +133,14 @@ def send(
 ) -> tuple[Tree, Message, Row, View | None]:
     """Return the payload that travels, what the server reads in it, and what the client keeps."""
     here, stage, upload, row, view = train(shape, resident, regularizer, visit, message, row, view, Tally())
-    if visit.phase is not visit.algorithm or not visit.algorithm.transforms():
+    transforms = visit.algorithm.transforms_of(visit.phase)
+    if not transforms:
         return upload.content, upload, row, view
-    payload, sent, row, view = _transform(visit, here, stage, upload.content, row, view)
+    if visit.phase is visit.algorithm:
+        payload, sent, row, view = _transform(visit, here, stage, upload.content, row, view)
+    else:
+        keys = noise_key(visit.key), visit.secret
+        payload, sent, _ = encode(transforms, keys, no_states(transforms), upload.content)
     return payload, upload._replace(content=sent), row, view
 
 
@@ -212,14 +222,38 @@ def train(
     return here, stage, sent, row._replace(state=state), view
 
 
-def encode(algorithm: Algorithm, key: Array, states: Tree, upload: Tree) -> tuple[Tree, Tree, tuple[Tree, ...]]:
-    """Pass an upload through the transforms; return the last payload, what it decodes to, and the states."""
+Keys = tuple[Array, "Array | None"]
+"""A random key, and another for private transforms where it must not follow from the seed."""
+
+
+def encode(
+    transforms: tuple[Transform, ...], keys: Keys, states: Tree, upload: Tree
+) -> tuple[Tree, Tree, tuple[Tree, ...]]:
+    """Pass an upload through transforms; return the last payload, what it decodes to, and the states."""
     payload, kept = upload, []
-    for place, (transform, state) in enumerate(zip(algorithm.transforms(), states)):
+    for place, (transform, state) in enumerate(zip(transforms, states)):
+        key = keys[1] if transform.private and keys[1] is not None else keys[0]
         payload, state = transform.encode(jax.random.fold_in(key, place), state, upload)
         upload = transform.decode(payload)
         kept.append(state)
     return payload, upload, tuple(kept)
+
+
+def summed(transforms: tuple[Transform, ...], key: Array, total: Tree) -> Tree:
+    """Return the sum of a phase's uploads as the server uses it."""
+    for place, transform in enumerate(transforms):
+        total = transform.summed(jax.random.fold_in(key, place), total)
+    return total
+
+
+def noise_key(key: Array) -> Array:
+    """Return the key of a client's transforms from its key in the phase."""
+    return jax.random.fold_in(key, 2**31 - 1)
+
+
+def no_states(transforms: tuple[Transform, ...]) -> tuple[Tree, ...]:
+    """Return the states of transforms in phases other than the algorithm's own, where they keep none."""
+    return ((),) * len(transforms)
 
 
 def _transform(
@@ -227,7 +261,8 @@ def _transform(
 ) -> tuple[Tree, Tree, Row, View | None]:
     """Transform the upload, and let the client record what was really sent."""
     algorithm = visit.algorithm
-    payload, sent, kept = encode(algorithm, jax.random.fold_in(visit.key, 2**31 - 1), row.transforms, upload)
+    keys = noise_key(visit.key), visit.secret
+    payload, sent, kept = encode(algorithm.transforms(), keys, row.transforms, upload)
     if view is None:
         (state,) = algorithm.record(here, upload, sent, row.state)
     else:

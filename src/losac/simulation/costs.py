@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from losac.algorithms.contract import Algorithm
-from losac.simulation.client import Message, Tally, Visit, encode, train
+from losac.simulation.client import Message, Tally, Visit, encode, no_states, train
 from losac.simulation.state import Problem, Shape, State
 from losac.simulation.store import View
 from losac.trees import Array, Tree, map_trees, nbytes
@@ -46,9 +46,9 @@ def exchange(shape: Shape, problem: Problem, place: int, state: State, tally: Ta
     _, _, upload, row, _ = train(
         shape.client.plain(), problem.resident, problem.regularizer, visit, message, row, view, tally
     )
-    if phase is algorithm and algorithm.transforms() and row.transforms:
-        return message, upload._replace(content=encode(algorithm, key, row.transforms, upload.content)[0])
-    return message, upload
+    transforms = algorithm.transforms_of(phase)
+    states = row.transforms if phase is algorithm else no_states(transforms)
+    return message, upload._replace(content=encode(transforms, (key, None), states, upload.content)[0])
 
 
 def dense_table(algorithm: Algorithm, params: Tree, *lead: int) -> Tree:

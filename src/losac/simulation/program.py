@@ -20,6 +20,7 @@ from losac.simulation.client import (
     Row,
     Visit,
     averages_by_weight,
+    summed,
     work,
 )
 from losac.simulation.costs import lot
@@ -181,8 +182,9 @@ def one_phase(shape: Shape, problem: Problem, turn: Turn, state: State) -> State
     total, store = over_clients(shape.layout, places, duty, Sample(ids, active, weight), store)
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
+    content = summed(algorithm.transforms_of(phase), jax.random.fold_in(key, 2**31 - 3), total.content)
     return state._replace(
-        server=phase.update(here, state.server, Received(total.content, count)),
+        server=phase.update(here, state.server, Received(content, count)),
         model_state=map_trees(lambda s, d: s + d / count, state.model_state, total.model_state),
         store=store if phase.table else store._replace(table=state.store.table),
     )

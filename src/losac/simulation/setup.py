@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation
+from losac.algorithms.privacy import refuse_model_state
 from losac.simulation import drawing
 from losac.simulation.arrays import cast, chunk_rows, pad, parameter_count, whole
 from losac.simulation.client import ClientShape, PhaseShape, Resident
@@ -50,6 +51,7 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
             f"{algorithm.label} needs every client in every round: use clients_per_round={n}, or a method that "
             "supports client sampling"
         )
+    refuse_model_state(algorithm, task.state)
     if task.is_composite and not algorithm.composite:
         raise ValueError(
             f"{algorithm.label} has no proximal step, so it cannot minimise a task with the regulariser "
