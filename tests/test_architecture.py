@@ -24,7 +24,7 @@ LAYERS = [
     {"flower"},
     {"tuning"},
     {"report"},
-    {"leakage"},
+    {"attacks"},
     {"reproduce"},
     {"deploy"},
     {"cli", "__main__"},
