@@ -144,7 +144,9 @@ def solve(system: System, noise: float | Sequence[float] = 0.0) -> list[Estimate
     size = np.abs(system.coefficients[:, :p]) @ np.abs(system.known) + np.abs(system.uploads)
     rounding = system.precision * np.sqrt(np.mean(size**2, axis=1)) / length
     error = rounding**2 + (np.broadcast_to(np.asarray(noise), length.shape) / length) ** 2
-    scale = max(np.mean((np.mean(given**2, axis=1) - error) / np.sum(mixed**2, axis=1)), 1e-300)
+    expected = np.sum(mixed**2, axis=1)
+    says = expected > 0
+    scale = max(np.mean((np.mean(given**2, axis=1) - error)[says] / expected[says]), 1e-300)
     weight = 1 / np.sqrt(np.maximum(error / scale, LEAST_ERROR**2))
     k = len(unknowns)
     inverse = np.linalg.pinv(np.concatenate([weight[:, None] * mixed, np.eye(k)]), rcond=1e-15)

@@ -265,7 +265,9 @@ def uploads_apart(
     def gap(x: Array, y: Array) -> Array:
         def oracle(query: Query, params: Tree) -> Tree:
             rows = np.array(query.rows)
-            return jax.grad(lambda p: query.factor * jax.vmap(partial(row_loss, loss, p))(x[rows], y[rows]).sum())(params)
+            return jax.grad(lambda p: query.factor * jax.vmap(partial(row_loss, loss, p))(x[rows], y[rows]).sum())(
+                params
+            )
 
         return jax.vmap(partial(apart, kind))(parts(oracle) - known, observed).mean()
 

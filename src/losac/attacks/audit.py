@@ -12,12 +12,13 @@ import numpy as np
 from losac.algorithms.contract import Algorithm
 from losac.attacks.algebra import Estimate, NotLinearError, solve, system_of
 from losac.attacks.attack import ATTACKS, Data, Recovered, run, run_unrolled
-from losac.attacks.evidence import Gradient, as_printed, best_of, recovered_labels, span_of, stack
+from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, recovered_labels, span_of, stack
 from losac.attacks.layers import quotients
 from losac.attacks.measures import label_accuracy, likeness, relative_error, span_angle
 from losac.attacks.replay import true_gradients
-from losac.attacks.transcript import Transcript, watch
+from losac.attacks.transcript import Transcript, mean_gradient, watch
 from losac.task import Task
+from losac.trees import scale
 
 
 class Audit(NamedTuple):
@@ -125,7 +126,8 @@ def audit(
 def _estimates(seen: Transcript) -> list[Estimate]:
     """Return what the server makes of the gradients; nothing where the method is not linear."""
     try:
-        return solve(system_of(seen))
+        system = system_of(seen)
+        return solve(system, noise_in(seen, system))
     except NotLinearError:
         return []
 
@@ -180,7 +182,7 @@ def _in_order(recovered: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def _true(task: Task, gradient: Gradient, x: Any, y: Any) -> Any:
     rows = np.array(gradient.rows)
-    return jax.grad(lambda p: len(rows) * task.loss(p, (x[rows], y[rows])))(gradient.model)
+    return scale(len(rows), mean_gradient(task.loss)(gradient.model, (x[rows], y[rows])))
 
 
 def _off(task: Task, gradient: Gradient, x: Any, y: Any) -> float:

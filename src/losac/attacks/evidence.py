@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm
-from losac.attacks.algebra import Estimate
+from losac.algorithms.privacy import Gaussian
+from losac.attacks.algebra import Estimate, System
 from losac.attacks.layers import labels_in, row_space
 from losac.attacks.transcript import Transcript
 from losac.trees import Tree, map_trees, scale
@@ -61,6 +62,34 @@ def as_printed(seen: Transcript) -> Gradient:
         steps = first.task.steps or phase.draw.steps or 1
         value = scale(-1 / (_step_size(seen.algorithm, last) * steps), upload)
     return Gradient(tuple(range(seen.rows)), x, scale(1 / share, value))
+
+
+def telescoped(seen: Transcript) -> Tree:
+    """Return the sum of all that a client ever added to the server's sum over its clients: what it holds now.
+
+    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij, at M = 1 to
+    the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round, less what the server knows. () for
+    methods without such a sum.
+    """
+    own = (one for one in seen.exchanges if seen.algorithm.phases()[one.task.place] is seen.algorithm)
+    credits = [seen.algorithm.at(one.task.round).credit(one.upload) for one in own]
+    return map_trees(lambda *parts: sum(parts), *credits)
+
+
+def noise_in(seen: Transcript, system: System) -> np.ndarray:
+    """Return the standard deviation of the noise in every equation, which is no secret: that of a private upload."""
+    found = []
+    for number in range(len(seen.exchanges)):
+        one = seen.exchanges[number]
+        phase = seen.algorithm.phases()[one.task.place]
+        noises = [t for t in seen.algorithm.transforms_of(phase) if isinstance(t, Gaussian) and not t.on_the_sum]
+        width = int(np.sum(system.exchanges == number))
+        spread = np.zeros(width)
+        for noise in noises:
+            bounds = np.broadcast_to(np.array([float(bound) for bound in noise.bounds]), (width,))
+            spread = np.hypot(spread, float(noise.noise_multiplier) * width**0.5 * bounds)
+        found.append(spread)
+    return np.concatenate(found)
 
 
 def best_of(estimates: Sequence[Estimate], each: int) -> list[Gradient]:

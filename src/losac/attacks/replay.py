@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Local, Phase
-from losac.attacks.transcript import Transcript
+from losac.attacks.transcript import Transcript, mean_gradient
 from losac.federation.draws import Course, course_of
 from losac.federation.work import Assignment
 from losac.simulation.client import averages_by_weight
 from losac.simulation.drawing import step_counts
-from losac.trees import Tree, map_trees
+from losac.trees import Tree, map_trees, scale
 
 
 class Query(NamedTuple):
@@ -121,13 +120,14 @@ def row_gradient(loss: Callable[..., Any], data: Any, labels: Any) -> Oracle:
 
     def oracle(query: Query, params: Tree) -> Tree:
         rows = np.array(query.rows)
-        x, y = data[rows], labels[rows]
-        return jax.grad(lambda p: query.factor * len(rows) * loss(p, (x, y)))(params)
+        return scale(query.factor * len(rows), mean_gradient(loss)(params, (data[rows], labels[rows])))
 
     return oracle
 
 
-def true_gradients(seen: Transcript, loss: Callable[..., Any], data: Any, labels: Any) -> list[tuple[Query, Tree, Tree]]:
+def true_gradients(
+    seen: Transcript, loss: Callable[..., Any], data: Any, labels: Any
+) -> list[tuple[Query, Tree, Tree]]:
     """Return every gradient that the client computed, and the model at which: what the server does *not* see."""
     found: list[tuple[Query, Tree, Tree]] = []
     exact = row_gradient(loss, data, labels)

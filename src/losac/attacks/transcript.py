@@ -136,15 +136,13 @@ def watch(
     workers = {str(i): Client(_worker(task, algorithm, i, start), Memory()) for i in range(n)}
     for _ in Driver(setting, Wiretap(InProcess(workers), keep), book).run(rounds):
         pass
-    return [
-        Transcript(algorithm, sizes[i], task.reduction, task.regularizer, start, tuple(found[i])) for i in clients
-    ]
+    return [Transcript(algorithm, sizes[i], task.reduction, task.regularizer, start, tuple(found[i])) for i in clients]
 
 
 def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> EagerWorker:
     x, y = task.data.client(client)
     x, y = np.asarray(cast(x, jax.tree.leaves(start)[0].dtype)), np.asarray(y)
-    gradient = _gradient(task.loss)
+    gradient = mean_gradient(task.loss)
     return EagerWorker(
         algorithm, lambda params, rows: gradient(params, (x[rows], y[rows])), len(x), regularizer=task.regularizer,
         reduction=task.reduction, params=start,
@@ -152,6 +150,6 @@ def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> Eager
 
 
 @lru_cache(maxsize=8)
-def _gradient(loss: Callable[..., Any]) -> Callable[..., Tree]:
-    """Return the gradient of a loss, compiled once for all clients and methods."""
+def mean_gradient(loss: Callable[..., Any]) -> Callable[..., Tree]:
+    """Return the gradient of a loss as a function of parameters and batch, compiled once for all who use it."""
     return jax.jit(jax.grad(loss))

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from losac.leakage import Exchange, add_up, descend, gradient_of, mean_step, model_in, watch
+from losac.attacks.evidence import telescoped
+from losac.attacks.replay import true_gradients
+from losac.attacks.search import search
+from losac.attacks.transcript import Transcript, watch
 from losac.models import logistic_regression
 from losac.reproduce.parts.fig6_claims import claims
 from losac.reproduce.problems import algorithm, mean_or_none, paper_data
@@ -86,12 +90,12 @@ def measure(data: str, partition: str, method: str, variants: list[list[str]], s
     task = binary_task(data, partition)
     steps = 1 if method in ("dsgd", "losac-1") else LOCAL_STEPS
     chosen = algorithm(method.removesuffix("-1"), step_size=ETA[data], local_steps=steps, blocks=1)
-    seen = [phases[0] for phases in watch(task, chosen, VICTIM, rounds=ROUND, dtype="float64")]
+    (seen,) = watch(task, chosen, [VICTIM], rounds=ROUND, dtype="float64")
     rows, labels = (jnp.asarray(a) for a in task.data.client(VICTIM))
     with precision(np.float64):
         truth = jnp.asarray(np.asarray(rows), jnp.float64)
-        x = model_in(seen[-1].message)
-        real = gradient_of(task.loss, x, truth, labels)
+        x = _model(_last(seen).message)
+        real = _gradient(task.loss, x, truth, labels)
         found = {
             target: {
                 "distance to the gradient": float(_ratio(sub(observed, real), real)),
@@ -105,22 +109,36 @@ def measure(data: str, partition: str, method: str, variants: list[list[str]], s
         }
         result = {"rows": len(rows), "features": rows.shape[1], "norm": float(jnp.linalg.norm(truth)), "targets": found}
         if method.startswith("losac"):
-            kept = jax.tree.map(lambda a: a[0], seen[-1].kept[1])
-            total = add_up([one.upload.phi for one in seen])
-            result["total against the last gradient"] = float(_ratio(sub(total, kept), kept))
+            last = true_gradients(seen, task.loss, truth, labels)[-1][2]
+            result["total against the last gradient"] = float(_ratio(sub(telescoped(seen), last), last))
     return result
 
 
-def observations(method: str, seen: Sequence[Exchange], eta: float, steps: int) -> dict[str, Tree]:
+def observations(method: str, seen: Transcript, eta: float, steps: int) -> dict[str, Tree]:
     """Return what the server may take for the client's gradient; with DSGD also zero, which says nothing of it."""
-    upload = seen[-1].upload
+    upload = _last(seen).upload
     if method in ("dsgd", "mime_svrg"):
         return {"gradient": upload} | ({"nothing": scale(0.0, upload)} if method == "dsgd" else {})
-    printed = mean_step(upload, eta, steps)
+    printed = scale(1 / (eta * steps), _model(upload))
     found = {"printed": printed, "signed": scale(-1.0, printed)}
     if method != "fedavg":
-        found["total"] = add_up([one.upload.c if method == "scaffold" else one.upload.phi for one in seen])
+        found["total"] = telescoped(seen)
     return found
+
+
+def _last(seen: Transcript) -> Any:
+    """Return the first exchange of the attacked round."""
+    return next(one for one in seen.exchanges if one.task.round == ROUND - 1)
+
+
+def _model(message: Any) -> Tree:
+    """Return the model in a message, or its change in an upload, whatever else they hold."""
+    return getattr(message, "x", message)
+
+
+def _gradient(loss: Callable[..., Array], x: Tree, data: Array, labels: Array) -> Tree:
+    """Return ∇f_i(x) of a client with this data, where f_i is the sum of its losses and ``loss`` their mean."""
+    return jax.grad(lambda p: data.shape[0] * loss(p, (data, labels)))(x)
 
 
 def _ratio(a: Tree, b: Tree) -> Array:
@@ -139,14 +157,15 @@ def _attack(
         if soft:
             first["logits"] = jnp.zeros(labels.shape, truth.dtype)
 
-        def gradient(guess: dict[str, Array]) -> Tree:
-            return gradient_of(loss, x, guess["data"], jax.nn.sigmoid(guess["logits"]) if soft else labels)
+        def mismatch(guess: dict[str, Array]) -> Array:
+            known = jax.nn.sigmoid(guess["logits"]) if soft else labels
+            return squared_norm(sub(_gradient(loss, x, guess["data"], known), observed))
 
         def error(guess: dict[str, Array]) -> Array:
             return jnp.linalg.norm(guess["data"] - truth)
 
-        trace = descend(gradient, observed, first, error, steps=ATTACK_STEPS, step_size=ATTACK_STEP)
-        return trace.error, trace.mismatch
+        trace = search(mismatch, first, optax.sgd(ATTACK_STEP), steps=ATTACK_STEPS, record=error)
+        return trace.recorded, trace.mismatch
 
     errors, mismatch = jax.lax.map(one, seeds)
     return {

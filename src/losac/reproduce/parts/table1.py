@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import models
+from losac.attacks.transcript import watch
 from losac.data import load, quadratic
 from losac.history import sweep
-from losac.leakage import watch
 from losac.report.profile import drift, example, profile
 from losac.reproduce.parts.table1_cells import EVALUATIONS, PAPER, ROUNDS, STEPS, Cell, judge, mark, yes
 from losac.reproduce.problems import algorithm, reached
@@ -76,7 +76,8 @@ def sent(name: str, steps: int) -> dict[str, float]:
     x, y = data.client(0)
     curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x, _ in map(data.client, range(CLIENTS)))
     method = example(name, curvature, 1).replace(local_steps=steps)
-    seen = watch(regression(models.linear(16), data), method, rounds=4, dtype="float64")
+    (transcript,) = watch(regression(models.linear(16), data), method, rounds=4, dtype="float64")
+    seen = [[one for one in transcript.exchanges if one.task.round == r] for r in range(4)]
     broadcast = seen[-1][0].message
     model = np.asarray(getattr(broadcast, "x", broadcast))
     gradient = x.T @ (x @ model - y)
