@@ -124,7 +124,7 @@ def determined(system: System) -> np.ndarray:
     return np.linalg.norm(np.linalg.pinv(rows, rcond=1e-11) @ rows - np.eye(rows.shape[1]), axis=1) < EXACT
 
 
-def solve(system: System, noise: float | Sequence[float] = 0.0) -> list[Estimate]:
+def solve(system: System, noise: Any = 0.0) -> list[Estimate]:
     """Return what the server makes of every gradient.
 
     The gradients of single rows are taken for independent, and of one row for two local steps apart by t for alike up
@@ -182,12 +182,12 @@ class _Parts:
     """Messages and uploads are trees of parts, each of the structure and shapes of the model."""
 
     def __init__(self, model: Tree) -> None:
-        self._structure = jax.tree.structure(model)
+        self._structure: Any = jax.tree.structure(model)
         self._shapes = [np.shape(leaf) for leaf in jax.tree.leaves(model)]
 
     def _is_part(self, tree: Tree) -> bool:
         return bool(
-            jax.tree.structure(tree) == self._structure
+            self._structure == jax.tree.structure(tree)
             and [np.shape(leaf) for leaf in jax.tree.leaves(tree)] == self._shapes
         )
 

@@ -69,11 +69,14 @@ class Plan(NamedTuple):
     steps: int | None = None
 
 
+ORDINARY = Plan()
+
+
 def audit(
     task: Task,
     algorithm: Algorithm,
     data: Data,
-    plan: Plan = Plan(),
+    plan: Plan = ORDINARY,
     *,
     clients: Sequence[int] = (0,),
     class_means: np.ndarray | None = None,

@@ -67,9 +67,9 @@ def as_printed(seen: Transcript) -> Gradient:
 def telescoped(seen: Transcript) -> Tree:
     """Return the sum of all that a client ever added to the server's sum over its clients: what it holds now.
 
-    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij, at M = 1 to
-    the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round, less what the server knows. () for
-    methods without such a sum.
+    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij, at M = 1
+    to the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round, less what the server knows.
+    () for methods without such a sum.
     """
     own = (one for one in seen.exchanges if seen.algorithm.phases()[one.task.place] is seen.algorithm)
     credits = [seen.algorithm.at(one.task.round).credit(one.upload) for one in own]

@@ -68,8 +68,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
         f"A server that uses all that it is sent recovers digits of LoSAC's clients to {RECOGNISED:.0f} dB or better "
         f"in {len(recognised)} of {len(ours)} settings (logistic regression and 2NN, 1 to 60 rows a client, T and M of "
         f"1 and 5), against {_share(digits, 'dsgd')} of DSGD, {_share(digits, 'fedavg')} of FedAvg and "
-        f"{_share(digits, 'scaffold')} of SCAFFOLD. What the paper calls a defence is an attacker who reads one message "
-        "by itself. What really lowers the leakage is many rows behind each gradient, many local steps over many "
+        f"{_share(digits, 'scaffold')} of SCAFFOLD. What the paper calls a defence is an attacker who reads one "
+        "message by itself. What really lowers the leakage is many rows behind each gradient, many local steps over many "
         "blocks, and noise (see the part on privacy)."
     )
     figures = [
@@ -168,7 +168,9 @@ def _verdict(right: Sequence[bool]) -> Verdict:
 
 def _count(rows: Sequence[Row]) -> str:
     strong = sum(row.best >= RECOGNISED for row in rows)
-    return f"rows recovered to {RECOGNISED:.0f} dB or better, on average over a client's rows, in {strong} of {len(rows)} settings"
+    return (
+        f"a client's rows recovered to {RECOGNISED:.0f} dB or better, on average, in {strong} of {len(rows)} settings"
+    )
 
 
 def _few_rows(rows: Sequence[Row]) -> str:
@@ -201,10 +203,10 @@ def _table(rows: Sequence[Row]) -> Table:
              f"{psnr['paper, as printed']:.1f}", row.best_name, f"{row.best:.1f}", f"{psnr[CONTROL]:.1f}"]
         )  # fmt: skip
     note = (
-        "*Gradients known*: how many of a client's gradients follow exactly from what it sent, and the largest relative "
-        "error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last model sent, by the "
-        "paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: between the client's rows "
-        "and what is known of their span. Recovered rows in decibels (PSNR), means over a client's rows in their best "
+        "*Gradients known*: how many of a client's gradients follow exactly from what it sent, and the largest "
+        "relative error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last model sent, by "
+        "the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: between the client's "
+        "rows and what is known of their span. Recovered rows in decibels (PSNR), means over a client's rows in their best "
         "order; *no attack*: the mean of each row's class, over rows that no client holds, with the labels told."
     )
     return Table("audit", "What a server learns of a client", columns, body, note)
@@ -228,8 +230,8 @@ def _attack_table(rows: Sequence[Row]) -> Table:
 def _caption_recovery() -> str:
     return (
         "How well a client's digits are recovered (PSNR, dB; 20 dB and more is easily recognised), by the paper's "
-        "attack on one message (crosses) and by the strongest attack on all of them (dots); the line is the class mean, "
-        "which needs no attack."
+        "attack on one message (crosses) and by the strongest attack on all of them (dots); the line is the class "
+        "mean, which needs no attack."
     )
 
 
