@@ -69,8 +69,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
         f"in {len(recognised)} of {len(ours)} settings (logistic regression and 2NN, 1 to 60 rows a client, T and M of "
         f"1 and 5), against {_share(digits, 'dsgd')} of DSGD, {_share(digits, 'fedavg')} of FedAvg and "
         f"{_share(digits, 'scaffold')} of SCAFFOLD. What the paper calls a defence is an attacker who reads one "
-        "message by itself. What really lowers the leakage is many rows behind each gradient, many local steps over many "
-        "blocks, and noise (see the part on privacy)."
+        "message by itself. What really lowers the leakage is many rows behind each gradient, many local steps over "
+        "many blocks, and noise (see the part on privacy)."
     )
     figures = [
         Figure("recovery", _caption_recovery(), lambda: _draw_recovery(digits)),
@@ -100,7 +100,7 @@ def _rows(measured: Sequence[Measured]) -> Iterator[Row]:
         merged["psnr"] = {
             name: float(np.mean([entry["psnr"][name] for entry in entries])) for name in entries[0]["psnr"]
         }
-        yield Row(*key, merged)
+        yield Row._make((*key, merged))
 
 
 def _share(rows: Sequence[Row], method: str) -> str:
@@ -204,10 +204,10 @@ def _table(rows: Sequence[Row]) -> Table:
         )  # fmt: skip
     note = (
         "*Gradients known*: how many of a client's gradients follow exactly from what it sent, and the largest "
-        "relative error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last model sent, by "
-        "the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: between the client's "
-        "rows and what is known of their span. Recovered rows in decibels (PSNR), means over a client's rows in their best "
-        "order; *no attack*: the mean of each row's class, over rows that no client holds, with the labels told."
+        "relative error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last "
+        "model sent, by the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: between "
+        "the client's rows and what is known of their span. Recovered rows in decibels (PSNR), means over a client's "
+        "rows in their best order; *no attack*: the mean of each row's class, over rows that no client holds, with the labels told."
     )
     return Table("audit", "What a server learns of a client", columns, body, note)
 
