@@ -136,6 +136,22 @@ def _markdown_table(table: Table, folder: str) -> list[str]:
 
 def render_page(study: Study, findings: Findings, options: Options, folder: Path) -> str:
     """Return the findings as one HTML page that holds its figures."""
+    return fill_page(study.title, command(study.name, options), options, render_findings(findings, folder))
+
+
+def render_together(
+    title: str, made_by: str, found: Mapping[str, tuple[Study, Findings]], options: Options, folder: Path
+) -> str:
+    """Return several studies as one HTML page; their figures lie in folders of their names."""
+    parts = (
+        f"<h1>{escape(study.title)}</h1>{render_findings(findings, folder / name)}"
+        for name, (study, findings) in found.items()
+    )
+    return fill_page(title, made_by, options, "\n".join(parts))
+
+
+def render_findings(findings: Findings, folder: Path) -> str:
+    """Return findings as HTML: what was found, the claims, the figures, the tables."""
     body = [f"<p>{escape(part)}</p>" for part in findings.summary.split("\n\n")]
     body += [claims_table(findings.claims)] if findings.claims else []
     for figure in findings.figures:
@@ -146,7 +162,7 @@ def render_page(study: Study, findings: Findings, options: Options, folder: Path
     for table in findings.tables:
         note = f"<p class=note>{emphasised(table.note)}</p>" if table.note else ""
         body.append(f"<h2>{escape(table.title)}</h2>{html_table(table.columns, table.rows)}{note}")
-    return fill_page(study.title, command(study.name, options), options, "\n".join(body))
+    return "\n".join(body)
 
 
 def render_index(found: Mapping[str, tuple[Study, Findings]], options: Options) -> str:

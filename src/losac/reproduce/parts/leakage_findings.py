@@ -205,9 +205,10 @@ def _table(rows: Sequence[Row]) -> Table:
     note = (
         "*Gradients known*: how many of a client's gradients follow exactly from what it sent, and the largest "
         "relative error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last "
-        "model sent, by the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: between "
-        "the client's rows and what is known of their span. Recovered rows in decibels (PSNR), means over a client's "
-        "rows in their best order; *no attack*: the mean of each row's class, over rows that no client holds, with the labels told."
+        "model sent, by the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: "
+        "between the client's rows and what is known of their span. Recovered rows in decibels (PSNR), means over a "
+        "client's rows in their best order; *no attack*: the mean of each row's class, over rows that no client holds, "
+        "with the labels told."
     )
     return Table("audit", "What a server learns of a client", columns, body, note)
 

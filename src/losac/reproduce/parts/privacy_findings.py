@@ -34,8 +34,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     cases = _cases(measured)
     control = float(np.mean([e["psnr"][CONTROL] for one in measured for e in one.result if "psnr" in e]))
     caption = (
-        "Accuracy on the test data (left) and how well a client's digits are recovered by the strongest attack (right), "
-        "against the noise that clients add to their clipped uploads; above, ε for the server itself at δ = 10⁻⁵ (one "
+        "Accuracy on the test data (left) and how well a client's digits are recovered by the strongest attack "
+        "(right), against the noise that clients add to their clipped uploads; above, ε for the server itself at δ = 10⁻⁵ (one "
         "upload a round; MimeSVRG's two a round make it about twice that). At the left edge: clipping without noise. "
         "The grey line is the class mean, which needs no attack."
     )
@@ -95,9 +95,10 @@ def _summary(cases: Sequence[Case], control: float) -> str:
         if not stops or whole.accuracy is None:
             continue
         first = min(stops, key=lambda c: c.noise or 0)
+        cost = 100 * (whole.accuracy - (first.accuracy or 0))
         parts.append(
-            f"{label(method)}: from z = {first.noise:g} on, which costs {100 * (whole.accuracy - (first.accuracy or 0)):.1f} "
-            f"points of accuracy and is worth ε = {first.epsilon['server']:.2g} against the server"
+            f"{label(method)}: from z = {first.noise:g} on, which costs {cost:.1f} points of accuracy and is worth "
+            f"ε = {first.epsilon['server']:.2g} against the server"
         )
     return (
         "Noise at the clients ends the recovery of their rows (below the class mean) long before it is worth anything "
@@ -170,7 +171,7 @@ def _draw(cases: Sequence[Case], control: float) -> Drawing:
         for panel, values in zip(panels, ([c.accuracy for c in mine], [c.psnr for c in mine])):
             panel.plot(
                 [c.noise or edge for c in mine], [np.nan if v is None else v for v in values], color=look.colour,
-                marker=look.marker, linestyle=look.line, label=label(method), markersize=5,
+                marker=look.marker, linestyle=look.dashes, label=label(method), markersize=5,
             )  # fmt: skip
     panels[0].set(ylabel="accuracy", ylim=(0, 1), title="What is learnt")
     panels[1].set(ylabel="recovered rows, PSNR in dB", title="What is recovered")
