@@ -28,6 +28,7 @@ ROWS, CLIENTS, SAMPLED, UPLOADS = 8, 1000, 100, 10
 """n_i, N and S of the runs for accuracy, and in how many rounds a client takes part."""
 ROUNDS = UPLOADS * CLIENTS // SAMPLED
 NOISES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+PLACES: tuple[Any, ...] = ("client", "server")
 METHODS = (
     Method("fedavg", 5), Method("scaffold", 5), Method("mime_svrg", 5), Method("losac", 1), Method("losac", 5),
     Method("losac", 5, 5),
@@ -41,7 +42,7 @@ COMPRESSED = {
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return two jobs for each method: what is recovered, and what is learnt."""
+    """Return three jobs for each method: what is recovered, what is learnt, and what that is worth."""
     seeds = list(options.seeds[:1] if options.quick else options.seeds)
     noises = list(NOISES[::2] if options.quick else NOISES)
     methods = [METHODS[k] for k in (0, 3, 5)] if options.quick else METHODS
@@ -53,7 +54,7 @@ def jobs(options: Options) -> list[Job]:
             cost,
         )
         for method in methods
-        for function, what, cost in ((recovery, "recovery", 1.0), (accuracy, "accuracy", 2.0))
+        for function, what, cost in ((recovery, "recovery", 1.0), (accuracy, "accuracy", 2.0), (budgets, "ε", 0.1))
     ]
 
 
@@ -70,7 +71,7 @@ def recovery(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
             chosen = made.replace(uploads=(transform,)) if z is None else protected(made, clips(task, made), z)
             one = audit(task, chosen, knows, plan, clients=(0, 1), class_means=means, seed=seed)
             found.append({"defence": name, "noise": z, "seed": seed, "psnr": dict(one.psnr), "labels": one.labels,
-                          "error": one.error, "epsilon": epsilons(chosen) if z else None})  # fmt: skip
+                          "error": one.error})  # fmt: skip
     return found
 
 
@@ -80,7 +81,7 @@ def accuracy(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
     task = _task()
     bounds = clips(problem("mnist", "softmax", ROWS, seeds[0])[0], made)
     groups: list[tuple[str, list[float | None], list[Any]]] = [
-        (where, [*noises], [protected(made, bounds, z, where) for z in noises]) for where in ("client", "server")
+        (where, [*noises], [protected(made, bounds, z, where) for z in noises]) for where in PLACES
     ]
     groups += [(name, [None], [made.replace(uploads=(one,))]) for name, one in COMPRESSED.items()]
     groups.append(("nothing", [None], [made]))
@@ -90,10 +91,10 @@ def accuracy(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
             task, chosen[0], {"uploads": [one.uploads for one in chosen]}, seeds, rounds=ROUNDS,
             clients_per_round=SAMPLED, sampling=schedule(), eval_every=ROUNDS, loss_every=ROUNDS,
         )  # fmt: skip
-        for place, (z, one) in enumerate(zip(sizes, chosen)):
+        for place, z in enumerate(sizes):
             members = runs.members[place * len(seeds) : (place + 1) * len(seeds)]
             reached = [None if run.diverged is not None else run.final("accuracy") for run in members]
-            found.append({"where": where, "noise": z, "accuracy": reached, "epsilon": epsilons(one) if z else None})
+            found.append({"where": where, "noise": z, "accuracy": reached})
     return found
 
 
@@ -109,6 +110,17 @@ def protected(method: Any, bounds: list[tuple[float, ...]], noise: float, where:
     """Return the method with clipped and noisy uploads; a method's own phase is its last."""
     other = bounds[0][0] if len(bounds) > 1 else None
     return method.replace(uploads=(gaussian(bounds[-1], noise, noise_at=where, other_clip=other),))
+
+
+def budgets(method: list[Any], noises: list[float], seeds: list[int]) -> list[dict[str, Any]]:
+    """Return ε for both adversaries and both places of the noise; it does not depend on the data."""
+    made = Method(*method).make(ROWS)
+    return [
+        {"where": where, "noise": z, "epsilon": epsilons(made.replace(uploads=(gaussian(1.0, z, noise_at=where),)))}
+        for where in PLACES
+        for z in noises
+        if z
+    ]
 
 
 def epsilons(method: Any) -> dict[str, float | None]:

@@ -35,8 +35,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     control = float(np.mean([e["psnr"][CONTROL] for one in measured for e in one.result if "psnr" in e]))
     caption = (
         "Accuracy on the test data (left) and how well a client's digits are recovered by the strongest attack "
-        "(right), against the noise that clients add to their clipped uploads; above, ε for the server itself at δ = 10⁻⁵ (one "
-        "upload a round; MimeSVRG's two a round make it about twice that). At the left edge: clipping without noise. "
+        "(right), against the noise that clients add to their clipped uploads; above, ε for the server itself at "
+        "δ = 10⁻⁵ (one upload a round; MimeSVRG's two a round make it about twice that). At the left edge: clipping without noise. "
         "The grey line is the class mean, which needs no attack."
     )
     return Findings(
@@ -56,12 +56,15 @@ def label(method: Key) -> str:
 def _cases(measured: Sequence[Measured]) -> list[Case]:
     recovered: dict[tuple[Key, str, float | None], list[Mapping[str, Any]]] = {}
     learnt: dict[tuple[Key, str, float | None], Mapping[str, Any]] = {}
+    budgets: dict[tuple[Key, str, float | None], Mapping[str, float | None]] = {}
     for one in measured:
         name, steps, blocks = one.arguments["method"]
         for entry in one.result:
             if "psnr" in entry:
                 where = "client" if entry["defence"] == "noise" else entry["defence"]
                 recovered.setdefault(((name, steps, blocks), where, entry["noise"]), []).append(entry)
+            elif "epsilon" in entry:
+                budgets[(name, steps, blocks), entry["where"], entry["noise"]] = entry["epsilon"]
             else:
                 learnt[(name, steps, blocks), entry["where"], entry["noise"]] = entry
     found = []
@@ -72,7 +75,7 @@ def _cases(measured: Sequence[Measured]) -> list[Case]:
         found.append(
             Case(
                 *key,
-                entry.get("epsilon") or {},
+                budgets.get(key, {}),
                 float(np.mean(values)) if whole else None,
                 float(np.mean([strongest(a) for a in attacks])) if attacks else None,
                 float(np.mean([a["labels"] for a in attacks])) if attacks else None,
