@@ -127,7 +127,9 @@ def row_gradient(loss: Callable[..., Any], data: Any, labels: Any) -> Oracle:
     return oracle
 
 
-def true_gradients(seen: Transcript, loss: Callable[..., Any], data: Any, labels: Any) -> list[tuple[Query, Tree, Tree]]:
+def true_gradients(
+    seen: Transcript, loss: Callable[..., Any], data: Any, labels: Any
+) -> list[tuple[Query, Tree, Tree]]:
     """Return every gradient that the client computed, and the model at which: what the server does *not* see."""
     found: list[tuple[Query, Tree, Tree]] = []
     exact = row_gradient(loss, data, labels)
