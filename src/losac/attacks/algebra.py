@@ -22,7 +22,7 @@ from losac.trees import Tree
 EXACT = 1e-8
 """How far a unit vector may lie from the row space that is said to hold it."""
 CANCELLED = 1e-13
-"""Coefficients smaller than this, beside the largest of all, are rounding."""
+"""Coefficients smaller than this, beside the largest of their equation, are rounding."""
 LEAST_ERROR = 1e-9
 """No equation is taken for more exact than this share of what it says."""
 LARGE, SMALL = 1e9, 1e-6
@@ -177,7 +177,7 @@ def _scaled(system: System) -> tuple[np.ndarray, np.ndarray]:
     """
     rows = system.coefficients[:, len(system.known) :]
     length = np.linalg.norm(rows, axis=1)
-    heard = length > CANCELLED * np.abs(system.coefficients).max()
+    heard = length > CANCELLED * np.abs(system.coefficients).max(axis=1)
     length = np.where(heard, length, 1.0)
     return np.where(heard[:, None], rows / length[:, None], 0), length
 

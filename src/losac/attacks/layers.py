@@ -1,8 +1,8 @@
 """What the gradient of a dense layer says outright.
 
-The gradient of a layer's weights is Σ_k a_k b_kᵀ over the samples k, with its inputs a_k and errors b_k, and that of its
-biases Σ_k b_k. So the columns of the first lie in the span of the inputs; where one sample alone drives an output, their
-quotient is that sample; and the errors of a softmax tell the labels.
+The gradient of a layer's weights is Σ_k a_k b_kᵀ over the samples k, with its inputs a_k and errors b_k, and that of
+its biases Σ_k b_k. So the columns of the first lie in the span of the inputs; where one sample alone drives an output,
+their quotient is that sample; and the errors of a softmax tell the labels.
 
 References: B. Zhao, K. R. Mopuri, H. Bilen, *iDLG: improved deep leakage from gradients*, 2020; L. T. Phong et al.,
 *Privacy-preserving deep learning via additively homomorphic encryption*, 2018; A. Wainakh et al., *User-level label
