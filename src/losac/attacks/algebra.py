@@ -194,7 +194,7 @@ class Parts:
     """Messages and uploads are trees of parts, each of the structure and shapes of the model."""
 
     def __init__(self, model: Tree) -> None:
-        self._structure = jax.tree.structure(model)
+        self._structure: Any = jax.tree.structure(model)
         self._shapes = [np.shape(leaf) for leaf in jax.tree.leaves(model)]
 
     @property

@@ -99,7 +99,8 @@ def most_frequent(samples: np.ndarray, most: int, apart: float = 0.05) -> np.nda
     squares = (samples**2).sum(1)
     distance = np.sqrt(np.maximum(squares[:, None] - 2 * samples @ samples.T + squares[None, :], 0))
     near = distance <= apart * np.sqrt(squares)[:, None]
-    left, kept = np.ones(len(samples), bool), []
+    left = np.ones(len(samples), bool)
+    kept: list[int] = []
     while len(kept) < most and left.any():
         best = int(np.argmax(np.where(left, (near & left).sum(1), 0)))
         kept.append(best)

@@ -76,4 +76,4 @@ def span_angle(basis: np.ndarray | None, real: np.ndarray) -> float:
     """
     real = np.reshape(np.asarray(real, float), (len(real), -1))
     inside = real * 0 if basis is None or not len(basis) else real @ basis.T @ basis
-    return float(np.degrees(np.arcsin(min(np.linalg.norm(real - inside) / np.linalg.norm(real), 1.0))))
+    return float(np.degrees(np.arcsin(np.minimum(np.linalg.norm(real - inside) / np.linalg.norm(real), 1.0))))
