@@ -11,6 +11,7 @@ from losac.attacks.audit import Audit, Plan, audit
 from losac.attacks.evidence import Evidence, Gradient, as_printed, best_of, recovered_labels, span_of, stack
 from losac.attacks.layers import dense_layers, labels_in, quotients, row_space
 from losac.attacks.measures import Likeness, decibels, label_accuracy, likeness, relative_error, span_angle
+from losac.attacks.public import Ground, cut
 from losac.attacks.replay import replay, row_gradient, true_gradients, visits_of
 from losac.attacks.transcript import Exchange, Transcript, watch
 from losac.attacks.what_leaks import Leak, as_markdown, what_leaks
@@ -24,6 +25,7 @@ __all__ = [
     "Evidence",
     "Exchange",
     "Gradient",
+    "Ground",
     "Leak",
     "Likeness",
     "NotLinearError",
@@ -36,6 +38,7 @@ __all__ = [
     "as_printed",
     "audit",
     "best_of",
+    "cut",
     "decibels",
     "dense_layers",
     "label_accuracy",

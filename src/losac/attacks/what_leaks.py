@@ -17,6 +17,7 @@ from losac.simulation.engine import precision
 from losac.task import Task, classification
 
 STEP_SIZE, CLIENTS, FEATURES = 1e-2, 3, 3
+HEAD = ("algorithm", "M", "T", "gradients", "known exactly", "at a model that was sent", "left open of the others")
 
 
 class Leak(NamedTuple):
@@ -84,9 +85,9 @@ def as_markdown(leaks: Iterable[Leak]) -> str:
     |---|---|---|---|---|---|---|
     | `fedavg` | 1 | 5 | 25 | 0 | 0 | 15% |
     """
-    head = ("algorithm", "M", "T", "gradients", "known exactly", "at a model that was sent", "left open of the others")
-    lines = [head, ("---",) * len(head), *((f"`{leak.algorithm}`", *cells(leak)) for leak in leaks)]
-    return "\n".join("| " + " | ".join(line) + " |" if line[0] != "---" else "|---" * len(line) + "|" for line in lines)
+    lines = [HEAD, *((f"`{leak.algorithm}`", *cells(leak)) for leak in leaks)]
+    head, *body = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([head, "|---" * len(HEAD) + "|", *body])
 
 
 def cells(leak: Leak) -> list[str]:
