@@ -160,7 +160,7 @@ def algebra(
         counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
         leaks = list(what_leaks(chosen, rounds=rounds, **counts))
         if markdown is not None:
-            command = ["losac attack algebra", *(names or []), f"--blocks {blocks} --local-steps {local_steps}"]
+            command = ["losac attack algebra", *(names or []), f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}"]
             markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
         if json:
             typer.echo(to_json([leak._asdict() for leak in leaks]))
@@ -221,13 +221,14 @@ def _defended(method: Algorithm, clip: str | None, noise: float) -> Algorithm:
         return method
     from losac.algorithms import gaussian
 
+    make: Any = gaussian
     try:
         bounds = tuple(float(part) for part in clip.split(","))
     except ValueError:
         raise ValueError(
             f"--clip {clip!r} must be a number, or one for each part of an upload, such as 0.1,1"
         ) from None
-    return method.replace(uploads=(gaussian(clip=bounds if len(bounds) > 1 else bounds[0], noise_multiplier=noise),))
+    return method.replace(uploads=(make(clip=bounds if len(bounds) > 1 else bounds[0], noise_multiplier=noise),))
 
 
 def _epsilon(method: Algorithm, rounds: int, clients: int, sampled: int | None, delta: float) -> float | None:
@@ -313,8 +314,8 @@ them for one client that takes part in {rounds} rounds: M is the number of its b
 the method has its own number). A gradient is that of some of its rows at one model; one at a model that the server
 itself sent is what most attacks ask for. What is *left open* is the mean share of the other gradients, as a standard
 deviation, that the system does not determine if gradients of the same rows, one step apart, agree to 98%. FedPAQ
-quantises what it sends, so that its gradients are known up to that; TAMUNA sends some coordinates only, which is left to
-attacks by replay. Counted from the code, in half a minute, by
+quantises what it sends, so that its gradients are known up to that; TAMUNA sends some coordinates only, which is left
+to attacks by replay. Counted from the code, in half a minute, by
 
 ```
 {command}
