@@ -153,7 +153,7 @@ def solve(system: System, noise: float | Sequence[float] = 0.0) -> list[Estimate
     share = np.sum(mixed**2, axis=1)
     heard = share > 0
     seen = (np.mean(given**2, axis=1) - error)[heard] / share[heard]
-    scale = max(seen.sum() / max(len(seen), 1), 1e-300)
+    scale = max(seen.sum() / max(len(seen), 1), 1e-30 * error.max(), 1e-300)
     weight = 1 / np.sqrt(np.maximum(error / scale, LEAST_ERROR**2))
     k = len(unknowns)
     inverse = np.linalg.pinv(np.concatenate([weight[:, None] * mixed, np.eye(k)]), rcond=1e-15)

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Local, Phase
-from losac.attacks.transcript import Transcript
+from losac.attacks.transcript import Transcript, gradient_of
 from losac.federation.draws import Course, course_of
 from losac.federation.work import Assignment
 from losac.simulation.client import averages_by_weight
 from losac.simulation.drawing import step_counts
-from losac.trees import Tree, map_trees
+from losac.trees import Tree, map_trees, scale
 
 
 class Query(NamedTuple):
@@ -119,10 +118,11 @@ def replay(
 def row_gradient(loss: Callable[..., Any], data: Any, labels: Any) -> Oracle:
     """Return the oracle of a client with this data; ``loss`` is the mean over a batch."""
 
+    gradient = gradient_of(loss)
+
     def oracle(query: Query, params: Tree) -> Tree:
         rows = np.array(query.rows)
-        x, y = data[rows], labels[rows]
-        return jax.grad(lambda p: query.factor * len(rows) * loss(p, (x, y)))(params)
+        return scale(query.factor * len(rows), gradient(params, (data[rows], labels[rows])))
 
     return oracle
 

@@ -144,7 +144,7 @@ def watch(
 def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> EagerWorker:
     x, y = task.data.client(client)
     x, y = np.asarray(cast(x, jax.tree.leaves(start)[0].dtype)), np.asarray(y)
-    gradient = _gradient(task.loss)
+    gradient = gradient_of(task.loss)
     return EagerWorker(
         algorithm, lambda params, rows: gradient(params, (x[rows], y[rows])), len(x), regularizer=task.regularizer,
         reduction=task.reduction, params=start,
@@ -152,6 +152,6 @@ def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> Eager
 
 
 @lru_cache(maxsize=8)
-def _gradient(loss: Callable[..., Any]) -> Callable[..., Tree]:
+def gradient_of(loss: Callable[..., Any]) -> Callable[..., Tree]:
     """Return the gradient of a loss, compiled once for all clients and methods."""
     return jax.jit(jax.grad(loss))

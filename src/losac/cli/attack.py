@@ -160,7 +160,11 @@ def algebra(
         counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
         leaks = list(what_leaks(chosen, rounds=rounds, **counts))
         if markdown is not None:
-            command = ["losac attack algebra", *(names or []), f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}"]
+            command = [
+                "losac attack algebra",
+                *(names or []),
+                f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
+            ]
             markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
         if json:
             typer.echo(to_json([leak._asdict() for leak in leaks]))
