@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("algorithms", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tuning")
+_MODULES = ("algorithms", "attacks", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tuning")
 _NAMES = {
     "FederatedData": "losac.data",
     "Task": "losac.task",
@@ -30,6 +30,7 @@ __all__ = ["__version__", *_MODULES, *_NAMES]
 
 if TYPE_CHECKING:
     from losac import algorithms as algorithms
+    from losac import attacks as attacks
     from losac import data as data
     from losac import losses as losses
     from losac import models as models

@@ -1,1 +1,64 @@
-"""What a server learns about its clients' data: what it sees of them, and attacks on what it sees."""
+"""What a server learns about its clients' data: what it sees of them, and attacks on what it sees.
+
+:func:`watch` a federation; :func:`system_of` and :func:`solve` say which gradients the messages determine;
+:func:`run` and :func:`run_unrolled` look for the rows behind them; :func:`audit` does all of it and compares with the
+real data; :func:`what_leaks` counts it for every method.
+"""
+
+from losac.attacks.algebra import Estimate, NotLinearError, System, Unknown, solve, system_of
+from losac.attacks.attack import ATTACKS, Attack, Data, Recovered, run, run_unrolled
+from losac.attacks.audit import Audit, Plan, audit
+from losac.attacks.evidence import Evidence, Gradient, as_printed, best_of, recovered_labels, span_of, stack
+from losac.attacks.layers import dense_layers, labels_in, quotients, row_space
+from losac.attacks.measures import Likeness, decibels, label_accuracy, likeness, relative_error, span_angle
+from losac.attacks.public import Ground, cut
+from losac.attacks.replay import replay, row_gradient, true_gradients, visits_of
+from losac.attacks.transcript import Exchange, Transcript, watch
+from losac.attacks.what_leaks import Leak, as_markdown, what_leaks
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "Audit",
+    "Data",
+    "Estimate",
+    "Evidence",
+    "Exchange",
+    "Gradient",
+    "Ground",
+    "Leak",
+    "Likeness",
+    "NotLinearError",
+    "Plan",
+    "Recovered",
+    "System",
+    "Transcript",
+    "Unknown",
+    "as_markdown",
+    "as_printed",
+    "audit",
+    "best_of",
+    "cut",
+    "decibels",
+    "dense_layers",
+    "label_accuracy",
+    "labels_in",
+    "likeness",
+    "quotients",
+    "recovered_labels",
+    "relative_error",
+    "replay",
+    "row_gradient",
+    "row_space",
+    "run",
+    "run_unrolled",
+    "solve",
+    "span_angle",
+    "span_of",
+    "stack",
+    "system_of",
+    "true_gradients",
+    "visits_of",
+    "watch",
+    "what_leaks",
+]

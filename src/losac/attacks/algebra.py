@@ -21,8 +21,12 @@ from losac.trees import Tree
 
 EXACT = 1e-8
 """How far a unit vector may lie from the row space that is said to hold it."""
+CANCELLED = 1e-13
+"""Coefficients smaller than this, beside the largest of their equation, are rounding."""
 LEAST_ERROR = 1e-9
 """No equation is taken for more exact than this share of what it says."""
+LARGE, SMALL = 1e9, 1e-6
+"""Lengths of what is put in the place of gradients to see whether a method is linear."""
 KEEPS = 0.98
 """How much two gradients of the same rows, one local step apart, are expected to resemble each other."""
 
@@ -88,12 +92,14 @@ class NotLinearError(ValueError):
 def system_of(seen: Transcript) -> System:
     """Return the system of a transcript, by running the method's own functions on coefficients in place of arrays."""
     visits = visits_of(seen)
-    parts = _Parts(seen.start)
+    parts = Parts(seen.start)
     known: dict[bytes, int] = {}
     arrays: list[np.ndarray] = []
 
-    def name(part: Tree) -> int:
+    def name(part: Tree) -> int | None:
         flat = parts.flat(part)
+        if not flat.any():
+            return None
         place = known.setdefault(flat.tobytes(), len(known))
         if place == len(arrays):
             arrays.append(flat)
@@ -109,7 +115,7 @@ def system_of(seen: Transcript) -> System:
     sides = [(number, side) for number, one in enumerate(seen.exchanges) for side in parts.list(one.upload)]
     return System(
         tuple(one._replace(model=one.model[: p + k]) for one in unknowns),
-        np.stack(arrays),
+        np.reshape(arrays, (p, -1)) if arrays else np.zeros((0, parts.size)),
         coefficients[:, : p + k],
         np.stack([parts.flat(side) for _, side in sides]),
         np.array([number for number, _ in sides]),
@@ -144,9 +150,10 @@ def solve(system: System, noise: Any = 0.0) -> list[Estimate]:
     size = np.abs(system.coefficients[:, :p]) @ np.abs(system.known) + np.abs(system.uploads)
     rounding = system.precision * np.sqrt(np.mean(size**2, axis=1)) / length
     error = rounding**2 + (np.broadcast_to(np.asarray(noise), length.shape) / length) ** 2
-    expected = np.sum(mixed**2, axis=1)
-    says = expected > 0
-    scale = max(np.mean((np.mean(given**2, axis=1) - error)[says] / expected[says]), 1e-300)
+    share = np.sum(mixed**2, axis=1)
+    heard = share > 0
+    seen = (np.mean(given**2, axis=1) - error)[heard] / share[heard]
+    scale = max(seen.sum() / max(len(seen), 1), 1e-30 * error.max(), 1e-300)
     weight = 1 / np.sqrt(np.maximum(error / scale, LEAST_ERROR**2))
     k = len(unknowns)
     inverse = np.linalg.pinv(np.concatenate([weight[:, None] * mixed, np.eye(k)]), rcond=1e-15)
@@ -163,11 +170,16 @@ def solve(system: System, noise: Any = 0.0) -> list[Estimate]:
 
 
 def _scaled(system: System) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coefficients of the unknowns, each equation scaled to length one, and these lengths."""
+    """Return the coefficients of the unknowns, each equation scaled to length one, and these lengths.
+
+    Where all gradients cancel but for rounding, as in the second upload of MimeSVRG with one step, the equation says
+    nothing, and has the length one and coefficients of zero.
+    """
     rows = system.coefficients[:, len(system.known) :]
     length = np.linalg.norm(rows, axis=1)
-    length = np.where(length > 0, length, 1.0)
-    return rows / length[:, None], length
+    heard = length > CANCELLED * np.abs(system.coefficients).max(axis=1)
+    length = np.where(heard, length, 1.0)
+    return np.where(heard[:, None], rows / length[:, None], 0), length
 
 
 def _prior(unknowns: Sequence[Unknown]) -> np.ndarray:
@@ -178,12 +190,17 @@ def _prior(unknowns: Sequence[Unknown]) -> np.ndarray:
     return shared * KEEPS ** np.abs(steps[:, None] - steps[None, :]) + 1e-6 * np.diag(np.diag(shared))
 
 
-class _Parts:
+class Parts:
     """Messages and uploads are trees of parts, each of the structure and shapes of the model."""
 
     def __init__(self, model: Tree) -> None:
         self._structure: Any = jax.tree.structure(model)
         self._shapes = [np.shape(leaf) for leaf in jax.tree.leaves(model)]
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(int(np.prod(shape)) for shape in self._shapes)
 
     def _is_part(self, tree: Tree) -> bool:
         return bool(
@@ -200,8 +217,8 @@ class _Parts:
         return [t for t in jax.tree.leaves(tree, is_leaf=self._is_part) if self._is_part(t)]
 
     def flat(self, part: Tree) -> np.ndarray:
-        """Return a part as one array, in double precision."""
-        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(part)])
+        """Return a part as one array, in double precision; there is only one zero."""
+        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(part)]) + 0.0
 
     def unflatten(self, flat: np.ndarray) -> Tree:
         """Return a part from its array."""
@@ -211,40 +228,62 @@ class _Parts:
 
 
 class _Run:
-    """A replay on coefficients: what is known and what is not has one row of a basis each."""
+    """A replay on coefficients: what is known and what is not has one row of a basis each, and zero is zero."""
 
     def __init__(
-        self, seen: Transcript, visits: list[Visit], parts: _Parts, name: Callable[[Tree], int], known: int, most: int
+        self,
+        seen: Transcript,
+        visits: list[Visit],
+        parts: Parts,
+        name: Callable[[Tree], int | None],
+        known: int,
+        most: int,
     ) -> None:
         self.seen, self.visits, self.parts, self.name, self.known, self.most = seen, visits, parts, name, known, most
 
-    def __call__(self, basis: np.ndarray) -> tuple[list[Unknown], np.ndarray]:
-        """Return the unknowns, and the coefficients of every part of every upload."""
+    def __call__(self, basis: np.ndarray, scale: float = 1.0) -> tuple[list[Unknown], np.ndarray]:
+        """Return the unknowns, and the coefficients of every part of every upload, on a basis of this length."""
+        basis = scale * basis
         found: dict[tuple[Any, ...], int] = {}
         unknowns: list[Unknown] = []
 
-        def oracle(query: Query, model: Any) -> Any:
-            place = found.setdefault((query.rows, np.round(model, 13).tobytes()), len(found))
-            if place == len(unknowns):
-                sent = sum(np.array_equal(model, basis[k]) for k in range(self.known)) > 0
-                unknowns.append(Unknown(query.rows, query.exchange, query.step, np.asarray(model), sent))
-            return query.factor * basis[self.known + place]
-
-        def symbols(tree: Tree) -> Tree:
-            return self.parts.each(lambda part: basis[self.name(part)], tree)
+        def symbol(part: Tree) -> np.ndarray:
+            place = self.name(part)
+            return np.zeros(basis.shape[1]) if place is None else basis[place]
 
         exchanges = self.seen.exchanges
-        sent = [symbols(one.upload) for one in exchanges]
-        messages = [symbols(one.message) for one in exchanges]
-        uploads = replay(self.seen, self.visits, messages, symbols(self.seen.start), oracle, sent)
-        return unknowns, np.stack([np.asarray(leaf) for upload in uploads for leaf in jax.tree.leaves(upload)])
+        sent, messages = (
+            [self.parts.each(symbol, tree) for tree in trees]
+            for trees in ([one.upload for one in exchanges], [one.message for one in exchanges])
+        )
+        told = [symbol(part) for one in exchanges for part in self.parts.list(one.message)]
+
+        def oracle(query: Query, model: Any) -> Any:
+            place = found.setdefault((query.rows, (np.round(model / scale, 13) + 0.0).tobytes()), len(found))
+            if place == len(unknowns):
+                broadcast = any(np.array_equal(model, one) for one in told)
+                unknowns.append(Unknown(query.rows, query.exchange, query.step, np.asarray(model), broadcast))
+            return query.factor * basis[self.known + place]
+
+        uploads = replay(self.seen, self.visits, messages, symbol(self.seen.start), oracle, sent)
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(uploads)]
+        whole = [leaf for leaf in leaves if leaf.shape == basis.shape[1:]]
+        if len(whole) != sum(len(self.parts.list(one.upload)) for one in exchanges) or not whole:
+            raise NotLinearError(
+                f"{self.seen.algorithm.label} does not send whole arrays of the model's shape, which the algebra is "
+                "about; only matching its uploads by a replay can attack it"
+            )
+        return unknowns, np.stack(whole)
 
 
 def _check_linear(seen: Transcript, run: _Run, coefficients: np.ndarray, size: int) -> None:
-    """Refuse a method that is not linear, or not alike in all coordinates, in what it is given."""
+    """Refuse a method that is not linear, or not alike in all coordinates, in what it is given.
+
+    A large basis meets every bound on norms, a small one every threshold.
+    """
     order = np.arange(size)[::-1]
-    for scale, change in ((1000.0, slice(None)), (1.0, order)):
-        _, other = run(scale * np.eye(size)[:, change])
+    for scale, change in ((LARGE, slice(None)), (SMALL, slice(None)), (1.0, order)):
+        _, other = run(np.eye(size)[:, change], scale)
         if not np.allclose(other, scale * coefficients[:, change], rtol=1e-9, atol=1e-12 * scale):
             raise NotLinearError(
                 f"{seen.algorithm.label} does more with its gradients than to add and scale them; only matching its "

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from losac.attacks.algebra import system_of
+from losac.attacks.algebra import Parts
 from losac.attacks.evidence import Evidence
 from losac.attacks.replay import Oracle, Query, Visit, replay, visits_of
 from losac.attacks.search import search
@@ -243,10 +243,19 @@ def apart(kind: str, found: Tree, observed: Tree) -> Array:
 
 
 def innovations(seen: Transcript) -> Array:
-    """Return the uploads less what the server knew of them before, part by part: [equations, d]."""
-    system = system_of(seen)
-    p = len(system.known)
-    return np.asarray(system.uploads - system.coefficients[:, :p] @ system.known, np.float32)
+    """Return the uploads less those of a client without gradients, part by part: [parts, d]."""
+    messages, start = map_trees(
+        lambda a: np.asarray(a, np.float64), ([one.message for one in seen.exchanges], seen.start)
+    )
+    sent = [one.upload for one in seen.exchanges]
+    known = replay(seen, visits_of(seen), messages, start, lambda query, params: map_trees(np.zeros_like, params), sent)
+    parts = Parts(seen.start)
+    found = [parts.flat(a) - parts.flat(b) for a, b in zip(parts.list(sent), parts.list(known))]
+    if not found:
+        raise ValueError(
+            f"{seen.algorithm.label} does not send whole arrays of the model's shape, and cannot be attacked by them"
+        )
+    return np.stack(found).astype(np.float32)
 
 
 def uploads_apart(
@@ -254,13 +263,13 @@ def uploads_apart(
 ) -> Callable[[Array, Array], Array]:
     """Return how far the uploads of a client with some rows and labels are from the observed ones."""
     messages, start = map_trees(jnp.asarray, ([one.message for one in seen.exchanges], seen.start))
-    sent = [one.upload for one in seen.exchanges]
+    sent, parts = [one.upload for one in seen.exchanges], Parts(seen.start)
 
-    def parts(oracle: Oracle) -> Array:
-        uploads = replay(seen, visits, messages, start, oracle, sent)
-        return jnp.stack([jnp.concatenate([jnp.ravel(leaf) for leaf in part]) for part in _parts(uploads, seen.start)])
+    def uploads(oracle: Oracle) -> Array:
+        found = parts.list(replay(seen, visits, messages, start, oracle, sent))
+        return jnp.stack([jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(part)]) for part in found])
 
-    known = parts(lambda query, params: map_trees(jnp.zeros_like, params))
+    known = uploads(lambda query, params: map_trees(jnp.zeros_like, params))
 
     def gap(x: Array, y: Array) -> Array:
         def oracle(query: Query, params: Tree) -> Tree:
@@ -269,15 +278,9 @@ def uploads_apart(
                 params
             )
 
-        return jax.vmap(partial(apart, kind))(parts(oracle) - known, observed).mean()
+        return jax.vmap(partial(apart, kind))(uploads(oracle) - known, observed).mean()
 
     return gap
-
-
-def _parts(uploads: list[Tree], model: Tree) -> list[list[Array]]:
-    """Return the leaves of every part of some uploads; a part has the structure of the model."""
-    leaves, size = jax.tree.leaves(uploads), len(jax.tree.leaves(model))
-    return [leaves[at : at + size] for at in range(0, len(leaves), size)]
 
 
 def row_loss(loss: Any, params: Tree, x: Array, y: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, compare, data, deploy, reproduce, run, tune
+from losac.cli import algorithms, attack, compare, data, deploy, reproduce, run, tune
 
 app = typer.Typer(
     name="losac",
@@ -22,6 +22,7 @@ app.command("compare", epilog=compare.EPILOG)(compare.compare)
 app.command("tune", epilog=tune.EPILOG)(tune.tune)
 app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)
+app.add_typer(attack.app, name="attack")
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")
 

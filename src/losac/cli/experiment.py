@@ -79,13 +79,14 @@ class Experiment:
 
         return build_task(self.defaults.model if self.model == "auto" else self.model, data, self.reduction)
 
-    def build_algorithms(self, entries: list[str]) -> list[Algorithm]:
+    def build_algorithms(self, entries: list[str], **usual: Any) -> list[Algorithm]:
         """Return the algorithms of entries such as ``scaffold:server_step=3``.
 
-        A ``--set`` or ``--scaling`` reaches those of them that have the setting, and at least one must.
+        A ``--set`` or ``--scaling`` reaches those of them that have the setting, and at least one must. ``usual`` are
+        settings in the place of the data set's defaults.
         """
         wide, given = self._chosen()
-        return build_algorithms([split_entry(entry) for entry in entries], wide, given, self.usual_settings())
+        return build_algorithms([split_entry(entry) for entry in entries], wide, given, self.usual_settings() | usual)
 
     def usual_settings(self) -> dict[str, Any]:
         """Return the data set's default settings of algorithms."""

@@ -22,7 +22,7 @@ _WIDTH_OF_FILES = 130
 RESULTS = (
     "history.npz", "metrics.csv", "plot.png", "config.json",
     "report.html", "comparison.csv", "comparison.png", "partition.png", "histories/*.npz",
-    "trials.csv", "tuning.png", "tuning.svg", "best.json",
+    "audit.json", "pictures.png", "trials.csv", "tuning.png", "tuning.svg", "best.json",
 )  # fmt: skip
 """All that the commands write, as patterns."""
 

@@ -116,7 +116,11 @@ def budgets(method: list[Any], noises: list[float], seeds: list[int]) -> list[di
     """Return ε for both adversaries and both places of the noise; it does not depend on the data."""
     made = Method(*method).make(ROWS)
     return [
-        {"where": where, "noise": z, "epsilon": epsilons(made.replace(uploads=(gaussian(1.0, z, noise_at=where),)))}
+        {
+            "where": where,
+            "noise": z,
+            "epsilon": epsilons(made.replace(uploads=(gaussian(1.0, z, noise_at=where, other_clip=None),))),
+        }
         for where in PLACES
         for z in noises
         if z

@@ -36,8 +36,8 @@ def conclude(measured: Sequence[Measured], options: Options) -> Findings:
     caption = (
         "Accuracy on the test data (left) and how well a client's digits are recovered by the strongest attack "
         "(right), against the noise that clients add to their clipped uploads; above, ε for the server itself at "
-        "δ = 10⁻⁵ (one upload a round; MimeSVRG's two a round make it about twice that). At the left edge: clipping without noise. "
-        "The grey line is the class mean, which needs no attack."
+        "δ = 10⁻⁵ (one upload a round; MimeSVRG's two a round make it about twice that). At the left edge: "
+        "clipping without noise. The grey line is the class mean, which needs no attack."
     )
     return Findings(
         _summary(cases, control),
