@@ -70,6 +70,8 @@ class Plan(NamedTuple):
 
 
 ORDINARY = Plan()
+UNROLLED = 2
+"""How many clients are attacked through their local steps, each by a program of its own."""
 
 
 def audit(
@@ -168,7 +170,7 @@ def _reconstruct(
         found["unrolled"] = [
             _flat(run_unrolled(chosen, task.loss, one.first_rounds(plan.unrolled), y, data, span=span,
                                restarts=plan.restarts, seed=seed))[0]
-            for one, y, span in zip(seen, labels, spans)
+            for one, y, span in zip(seen[:UNROLLED], labels, spans)
         ]  # fmt: skip
     return found
 

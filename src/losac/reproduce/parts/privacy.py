@@ -115,15 +115,9 @@ def protected(method: Any, bounds: list[tuple[float, ...]], noise: float, where:
 def budgets(method: list[Any], noises: list[float], seeds: list[int]) -> list[dict[str, Any]]:
     """Return ε for both adversaries and both places of the noise; it does not depend on the data."""
     made = Method(*method).make(ROWS)
+    chosen = [(where, z, gaussian(1.0, z, noise_at=where, other_clip=None)) for where in PLACES for z in noises if z]
     return [
-        {
-            "where": where,
-            "noise": z,
-            "epsilon": epsilons(made.replace(uploads=(gaussian(1.0, z, noise_at=where, other_clip=None),))),
-        }
-        for where in PLACES
-        for z in noises
-        if z
+        {"where": where, "noise": z, "epsilon": epsilons(made.replace(uploads=(noise,)))} for where, z, noise in chosen
     ]
 
 
