@@ -49,40 +49,44 @@ METHODS = (
     Method("dsgd", 1), *(Method(name, t) for name in ("fedavg", "scaffold", "mime_svrg") for t in (1, 5)),
     *(Method("losac", t, m) for m in (1, 5) for t in (1, 5)), Method("feddyn", 5), Method("fedadmm", 5),
 )  # fmt: skip
-QUICK = Plan(("inverting", "rowspace"), ("paper", "inverting"), rounds=ROUNDS)
-FULL = Plan(("dlg", "dlg-adam", "idlg", "inverting", "rowspace"), ("paper", "inverting"), rounds=ROUNDS, restarts=3)
+PLAN = Plan(("inverting", "rowspace"), ("paper", "inverting"), rounds=ROUNDS)
+CLASSICS = ("dlg", "dlg-adam", "idlg")
+"""Attacks that are compared on DSGD only, which sends what they were made for."""
 
 
 def jobs(options: Options) -> list[Job]:
-    """Return one job for each data set, model and number of rows; all methods share its compiled programs."""
+    """Return one job for each data set, model, number of rows and method."""
     cases = [("mnist", model, rows) for model in ("softmax", "2nn") for rows in SIZES]
     cases += [] if options.quick else [("har", "2nn", 8)]
     return [
         Job(
             measure,
-            {"data": data, "model": model, "rows": rows, "seed": seed, "quick": options.quick},
-            f"Leakage: {model} on {data}, {rows} rows a client",
-            (4.0 if model == "2nn" else 1.0) * rows**0.5,
+            {"data": data, "model": model, "rows": rows, "method": list(method), "seed": seed, "quick": options.quick},
+            f"Leakage: {method.name} with {model} on {data}, {rows} rows a client",
+            (4.0 if model == "2nn" else 1.0) * rows**0.5 * (2 if method.blocks > 1 else 1),
         )
         for data, model, rows in cases
         for seed in (options.seeds[:1] if options.quick else options.seeds)
+        for method in METHODS
+        if method.blocks <= rows
     ]
 
 
-def measure(data: str, model: str, rows: int, seed: int, quick: bool) -> list[dict[str, Any]]:
-    """Attack every method on one problem."""
+def measure(data: str, model: str, rows: int, method: list[Any], seed: int, quick: bool) -> dict[str, Any]:
+    """Attack one method on one problem."""
     task, means = problem(data, model, rows, seed)
     knows = Data((task.data.x.shape[1],), BOXES[data], SHAPES[data].classes, IMAGES.get(data))
-    found = []
-    for method in METHODS:
-        if method.blocks > rows:
-            continue
-        unrolled = 2 if rows == 8 and method.steps > 1 and (model == "softmax" or not quick) else 0
-        plan = (QUICK if quick else FULL)._replace(unrolled=unrolled)
-        clients = (0, 1) if quick else (0, 1, 2, 3)
-        one = audit(task, method.make(rows), knows, plan, clients=clients, class_means=means, seed=seed)
-        found.append({"method": list(method)} | record(one, data in IMAGES and rows == 8))
-    return found
+    chosen = Method(*method)
+    classics = CLASSICS if chosen.name == "dsgd" and not quick else ()
+    plan = PLAN._replace(
+        attacks=(*classics, *PLAN.attacks),
+        unrolled=2 if rows == 8 and chosen.steps > 1 and (model == "softmax" or not quick) else 0,
+        restarts=1 if quick else 2,
+        steps=150 if quick else None,
+    )
+    clients = (0, 1) if quick else (0, 1, 2)
+    one = audit(task, chosen.make(rows), knows, plan, clients=clients, class_means=means, seed=seed)
+    return record(one, data in IMAGES and rows == 8)
 
 
 @lru_cache(maxsize=2)

@@ -87,9 +87,8 @@ def _rows(measured: Sequence[Measured]) -> Iterator[Row]:
     """Return the results, averaged over seeds; pictures are the first seed's."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for one in measured:
-        for entry in one.result:
-            key = (one.arguments["data"], one.arguments["model"], one.arguments["rows"], *entry["method"])
-            groups.setdefault(key, []).append(entry)
+        told = one.arguments
+        groups.setdefault((told["data"], told["model"], told["rows"], *told["method"]), []).append(one.result)
     for key, entries in groups.items():
         merged: dict[str, Any] = dict(entries[0])
         for name in ("printed_error", "error", "labels", "angle"):
