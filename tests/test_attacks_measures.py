@@ -133,6 +133,14 @@ def test_labels_of_a_logit_are_exact_at_zero(labels):
     assert labels_in(found, len(labels)).tolist() == sorted(labels)
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6), st.integers(1, 9))
+def test_noise_still_gives_as_many_labels_as_rows(bias, rows):
+    found = labels_in([{"w": np.zeros((2, len(bias))), "b": np.array(bias)}], rows)
+    assert len(found) == rows
+    assert set(found) <= set(range(max(len(bias), 2)))
+
+
 def test_without_biases_no_labels():
     assert labels_in([{"w": np.ones((2, 3))}], 2) is None
     assert labels_in(np.ones(3), 2) is None
