@@ -306,6 +306,11 @@ def test_an_unknown_client_is_refused(client):
         watch(softmax(), A.dsgd(ETA), (client,), rounds=1)
 
 
+def test_a_client_that_was_never_asked_cannot_be_attacked():
+    with pytest.raises(ValueError, match="took part in none of the rounds"):
+        system_of(seen_of(A.dsgd(ETA)).first_rounds(0))
+
+
 def test_more_blocks_than_rows_are_refused():
     with pytest.raises(ValueError, match="blocks=9"):
         watch(softmax(), A.fedavg(ETA, 1, 9), rounds=1)
