@@ -136,9 +136,7 @@ def watch(
     workers = {str(i): Client(_worker(task, algorithm, i, start), Memory()) for i in range(n)}
     for _ in Driver(setting, Wiretap(InProcess(workers), keep), book).run(rounds):
         pass
-    return [
-        Transcript(algorithm, sizes[i], task.reduction, task.regularizer, start, tuple(found[i])) for i in clients
-    ]
+    return [Transcript(algorithm, sizes[i], task.reduction, task.regularizer, start, tuple(found[i])) for i in clients]
 
 
 def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> EagerWorker:
