@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import lru_cache
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -98,8 +99,15 @@ def test_only_rounds_with_the_client_are_on_its_transcript():
 # A replay with the true data is the client.
 
 
-@pytest.mark.parametrize("regime", [FULL, SAMPLING], ids=lambda regime: regime.name)
-@pytest.mark.parametrize("entry", ONE_EACH, ids=lambda entry: entry.name)
+KEEP_STATE = ("losac", "scaffold", "feddyn", "mime_svrg", "tamuna", "fedlin", "ghbm")
+"""Methods whose replay must follow what clients keep, or receive, between the rounds in which they take part."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "regime"),
+    [*((entry, FULL) for entry in ONE_EACH), *((entry, SAMPLING) for entry in ONE_EACH if entry.name in KEEP_STATE)],
+    ids=lambda value: value.name,
+)
 def test_a_replay_with_the_true_rows_sends_what_the_client_sent(entry: Entry, regime):
     if entry.expected(regime) == REFUSED:
         with pytest.raises(ValueError, match="needs every client in every round"):
@@ -283,7 +291,7 @@ def test_a_transcript_that_says_nothing_leaves_everything_open():
 def test_noise_leaves_more_open(algorithm):
     system = system_of(seen_of(algorithm))
     spreads = [np.array([one.spread for one in solve(system, noise)]) for noise in (0.0, 1e-3, 1e-1, 1e3)]
-    for less, more in zip(spreads, spreads[1:]):
+    for less, more in pairwise(spreads):
         assert np.all(less <= more + 1e-9)
     assert np.all(spreads[1] > spreads[0])
     np.testing.assert_allclose(spreads[-1], 1, atol=1e-2)
@@ -298,8 +306,13 @@ def test_an_unknown_client_is_refused(client):
         watch(softmax(), A.dsgd(ETA), (client,), rounds=1)
 
 
+def test_a_client_that_was_never_asked_cannot_be_attacked():
+    with pytest.raises(ValueError, match="took part in none of the rounds"):
+        system_of(seen_of(A.dsgd(ETA)).first_rounds(0))
+
+
 def test_more_blocks_than_rows_are_refused():
-    with pytest.raises(ValueError, match="9.*blocks|blocks=9|9 blocks"):
+    with pytest.raises(ValueError, match="blocks=9"):
         watch(softmax(), A.fedavg(ETA, 1, 9), rounds=1)
 
 

@@ -16,7 +16,9 @@ SMALL = ["--rounds", "4", "--clients", "6", "--clients-per-round", "3", "--local
 DIVERGING = ["--rounds", "12", "--step-size", "1e36"]
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["compare"], ["tune"], ["reproduce"], ["data"], ["deploy"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["compare"], ["tune"], ["reproduce"], ["data"], ["deploy"], ["attack"], ["attack", "run"]]
+)
 def test_help_is_quick_and_has_no_heavy_import(command):
     began = time.perf_counter()
     code = f"""

@@ -104,6 +104,7 @@ def run(
       restarts: from how many starts; the best one counts.
       seed: of the starts.
     """
+    _check_classes(attack, data)
     stacked = map_trees(lambda *leaves: np.stack(leaves), *evidence)
     bases = _bases(attack, spans, len(evidence), int(np.prod(data.shape)))
     keys = jax.random.split(jax.random.key(seed), (len(evidence), restarts))
@@ -132,6 +133,7 @@ def run_unrolled(
       labels: of its rows.
       span: of its rows, where the attack keeps to it.
     """
+    _check_classes(attack, data)
     bases = _bases(attack, [span], 1, int(np.prod(data.shape)))
     keys = jax.random.split(jax.random.key(seed), (1, restarts))
     labels, visits = np.asarray(labels)[None], visits_of(seen)
@@ -150,6 +152,13 @@ def best_of_starts(samples: Array, labels: Array, mismatch: Array) -> Recovered:
     found = [np.asarray(a) for a in (samples, labels, mismatch)]
     best = np.argmin(np.where(np.isfinite(found[2]), found[2], np.inf), axis=1)
     return Recovered(*(a[np.arange(len(best)), best] for a in found))
+
+
+def _check_classes(attack: Attack, data: Data) -> None:
+    if attack.labels == "soft" and data.classes is None:
+        raise ValueError(
+            "this attack looks for the labels too, and must know how many classes there are: Data(classes=…)"
+        )
 
 
 def _bases(attack: Attack, spans: Any, clients: int, inputs: int) -> np.ndarray:

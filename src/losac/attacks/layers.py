@@ -126,9 +126,9 @@ def labels_in(gradient: Tree, rows: int) -> np.ndarray | None:
         ones = int(np.clip(round(rows / 2 - float(bias.reshape(()))), 0, rows))
         return np.repeat([0, 1], [rows - ones, ones])
     expected = rows / bias.size - bias
-    counts = np.maximum(np.floor(expected), 0).astype(int)
+    counts = np.clip(np.floor(expected), 0, rows).astype(int)
     while counts.sum() > rows:
-        counts[np.argmax(counts - expected)] -= 1
+        counts[np.argmax(np.where(counts > 0, counts - expected, -np.inf))] -= 1
     while counts.sum() < rows:
         counts[np.argmax(expected - counts)] += 1
     return np.repeat(np.arange(bias.size), counts)

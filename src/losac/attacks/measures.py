@@ -32,6 +32,8 @@ def relative_error(estimate: Tree, truth: Tree) -> float:
 def likeness(recovered: np.ndarray, real: np.ndarray, peak: float = 1.0, nothing: float = 0.0) -> Likeness:
     """Compare recovered samples with real ones, in the order that fits best.
 
+    Recovered samples are put in their places first; a guess stands in the places that are left.
+
     Args:
       recovered: [any number, features].
       real: [n, features].
@@ -43,12 +45,13 @@ def likeness(recovered: np.ndarray, real: np.ndarray, peak: float = 1.0, nothing
     """
     real = np.reshape(np.asarray(real, float), (len(real), -1))
     recovered = np.reshape(np.asarray(recovered, float), (-1, real.shape[1]))
-    missing = np.full((max(len(real) - len(recovered), 0), real.shape[1]), nothing)
-    offered = np.concatenate([recovered, missing])
-    squares = (real**2).mean(1)[:, None] - 2 * real @ offered.T / real.shape[1] + (offered**2).mean(1)[None, :]
+    squares = (real**2).mean(1)[:, None] - 2 * real @ recovered.T / real.shape[1] + (recovered**2).mean(1)[None, :]
     rows, columns = linear_sum_assignment(squares)
-    mse = ((real[rows] - offered[columns]) ** 2).mean(1)
-    return Likeness(np.where(columns < len(recovered), columns, -1), mse, decibels(mse, peak))
+    order = np.full(len(real), -1)
+    order[rows] = columns
+    offered = np.concatenate([recovered, np.full((1, real.shape[1]), nothing)])[order]
+    mse = ((real - offered) ** 2).mean(1)
+    return Likeness(order, mse, decibels(mse, peak))
 
 
 def decibels(mse: np.ndarray, peak: float = 1.0) -> np.ndarray:

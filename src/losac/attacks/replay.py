@@ -50,6 +50,8 @@ class Visit(NamedTuple):
 
 def visits_of(seen: Transcript) -> list[Visit]:
     """Return the visits of a transcript, with the blocks that the server knows, because it handed out the seed."""
+    if not seen.exchanges:
+        raise ValueError("the client took part in none of the rounds that were watched; watch more, or another client")
     found = []
     for one in seen.exchanges:
         task = one.task
