@@ -15,6 +15,11 @@ os.environ.setdefault("LOSAC_PROGRAMS", "off")
 """Flower apps, which tests submit to a federation."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the federation of processes first: it waits most of its time, and the other tests go on beside it."""
+    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+
+
 @pytest.fixture(autouse=True)
 def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Forget compiled programs now and then: each maps memory, and a process may have only so many maps."""
