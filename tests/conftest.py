@@ -16,7 +16,7 @@ os.environ.setdefault("LOSAC_PROGRAMS", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the federation of processes first: it waits most of its time, and the other tests go on beside it."""
+    """Start the federation of processes first: by far the longest test, it must not be what all others wait for."""
     items.sort(key=lambda item: item.get_closest_marker("processes") is None)
 
 
