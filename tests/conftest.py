@@ -15,6 +15,11 @@ os.environ.setdefault("LOSAC_PROGRAMS", "off")
 """Flower apps, which tests submit to a federation."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the federation of processes first: by far the longest test, it must not be what all others wait for."""
+    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+
+
 @pytest.fixture(autouse=True)
 def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Forget compiled programs now and then: each maps memory, and a process may have only so many maps."""

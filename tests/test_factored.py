@@ -189,7 +189,7 @@ def test_other_step_sizes_seeds_and_rounds_are_not_compiled_anew(task):
 
     once(0.005, 0, 4)
     before = _run._cache_size()
-    once(0.001, 1, 4), once(0.002, 2, 4)
+    once(0.001, 1, 4), once(0.002, 2, 9)
     assert _run._cache_size() == before
 
 

@@ -29,6 +29,7 @@ from losac.federation.vault import Memory
 from losac.federation.work import Assignment, Message
 from losac.history.simulate import make_plan
 from losac.prox import zero
+from losac.simulation import Layout
 from losac.simulation.costs import lot
 from losac.simulation.engine import Engine, precision
 from losac.simulation.sampling import Uniform, draw_clients, make_sampler
@@ -155,8 +156,8 @@ def test_bounds_and_noise_are_swept_in_one_program():
 def remainder(algorithm: Any, rounds: int) -> tuple[float, float]:
     """What is left of the server's sum without what the clients hold, and what they hold: root mean squares."""
     history = losac.simulate(
-        PROBLEM.task, algorithm, rounds=rounds, clients_per_round=S, dtype="float64", eval_every=rounds, keep_state=True
-    )
+        PROBLEM.task, algorithm, rounds=rounds, clients_per_round=S, dtype="float64", eval_every=50, keep_state=True
+    )  # evaluated at one rhythm whatever its length, so that the shorter and the longer run are one program
     here, store = Federation(N, S, lambda x, step: x), history.state.store
     each = (map_trees(lambda a, i=i: np.asarray(a[i]), (store.rows.state, store.table)) for i in range(N))
     held = np.array([algorithm.holding(here, np.zeros(D), *kept) for kept in each])
@@ -232,7 +233,7 @@ def test_every_phase_is_protected():
 
 
 def uploads_of(algorithm: Any) -> tuple[Any, ...]:
-    plan = make_plan(PROBLEM.task, N, "float64", None, None, 1, gradients="formed")
+    plan = make_plan(PROBLEM.task, N, "float64", Layout(1, 1), None, 1, gradients="formed")
     with precision(plan.dtype):
         engine = Engine(PROBLEM.task, algorithm, plan, 0)
         return map_trees(np.asarray, round_uploads(engine.shape, engine.problem, engine.state, np.arange(N)))
@@ -269,7 +270,7 @@ def test_the_server_needs_nothing_but_the_sum(entry: Any):
         algorithm = algorithm.replace(uploads=(Gaussian(1.0, 0.1),))
     if algorithm.server_rows:
         assert entry.name in ("fedvarp", "mifa", "tamuna"), "the server keeps something of every single client"
-    plan = make_plan(NARROW.task, sampled, "float64", None, None, 1, gradients="formed")
+    plan = make_plan(NARROW.task, sampled, "float64", Layout(1, 1), None, 1, gradients="formed")
     sampler = make_sampler("uniform", 4, sampled, algorithm.partial)
     with precision(plan.dtype):
         engine = Engine(NARROW.task, algorithm, plan, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,6 +24,8 @@ from losac.trees import Array, Tree, map_trees
 
 CALL_SECONDS = 1.0
 MOST_INTERVALS = 64
+SMALL_SCHEDULE = 2**16
+"""Up to so many entries a schedule is rounded up, at five bytes each."""
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -142,6 +145,10 @@ def default_plan(sampled: int, dtype: Any = np.float32, layout: Layout | None = 
 
 
 def blank_schedule(evaluations: int, rounds: int, sampled: int) -> Schedule:
-    """Return a schedule of this size with nobody in it."""
-    shape = (evaluations, rounds, sampled)
-    return Schedule(np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(evaluations, np.int32))
+    """Return a schedule of at least this size with nobody in it.
+
+    A small one is rounded up, so that a run of another length, or the rest of a run, finds its program compiled.
+    """
+    roomy = (MOST_INTERVALS, max(8, 1 << (rounds - 1).bit_length()), sampled)
+    shape = roomy if math.prod(roomy) <= SMALL_SCHEDULE else (evaluations, rounds, sampled)
+    return Schedule(np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(shape[0], np.int32))
