@@ -22,7 +22,7 @@ from losac.trees import scale
 
 
 class Audit(NamedTuple):
-    """What a method gives away: means over the clients that were attacked.
+    """What a method gives away: means over the clients that were attacked, but for rows, which are counted.
 
     Args:
       gradients: how many gradients a client computed.
@@ -32,7 +32,9 @@ class Audit(NamedTuple):
       error: of the server's best estimate of a gradient at that model.
       labels: the share of labels recovered.
       angle: between the client's rows and what is known of their span, in degrees.
-      psnr: of the recovered rows in their best order, attack by attack, with the controls.
+      psnr: of the recovered rows in their best order, attack by attack, with the controls: the median over all rows,
+        since a mean of decibels is that of the few best.
+      recognised: the share of rows with at least RECOGNISED decibels.
       pictures: rows of the first client, real and as each attack recovers them.
     """
 
@@ -44,6 +46,7 @@ class Audit(NamedTuple):
     labels: float | None
     angle: float
     psnr: Mapping[str, float]
+    recognised: Mapping[str, float]
     pictures: Mapping[str, np.ndarray]
 
 
@@ -70,7 +73,9 @@ class Plan(NamedTuple):
 
 
 ORDINARY = Plan()
-UNROLLED = 2
+RECOGNISED = 20.0
+"""Decibels from which a digit is easily recognised; the mean of its class has about 13."""
+UNROLLED = 1
 """How many clients are attacked through their local steps, each by a program of its own."""
 
 
@@ -113,6 +118,7 @@ def audit(
         name: [likeness(r, x, high - low, (low + high) / 2 if low < 0 else low) for r, x in zip(rows, flat)]
         for name, rows in found.items()
     }
+    decibels = {name: np.concatenate([one.psnr for one in ones]) for name, ones in alike.items()}
     exact = [_exact_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
     errors = [_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
     return Audit(
@@ -123,7 +129,8 @@ def audit(
         float(np.mean(errors)) if errors else None,
         None if guessed[0] is None else float(np.mean([label_accuracy(g, y) for g, (_, y) in zip(labels, real)])),
         float(np.mean([span_angle(span, x) for span, x in zip(spans, flat)])),
-        {name: float(np.mean([one.psnr.mean() for one in ones])) for name, ones in alike.items()},
+        {name: float(np.median(values)) for name, values in decibels.items()},
+        {name: float(np.mean(values >= RECOGNISED)) for name, values in decibels.items()},
         {"real": flat[0]} | {name: _in_order(found[name][0], alike[name][0].order) for name in found},
     )
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from losac.attacks.audit import RECOGNISED
 from losac.reproduce.names import NAMES
 from losac.reproduce.study import Claim, Figure, Findings, Measured, Options, Table, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-RECOGNISED = 20.0
-"""Decibels from which a digit is easily recognised; the class mean has about 13."""
 EXACT = 1e-5
 """Up to which relative error a gradient counts as known."""
 CONTROL = "class mean"
@@ -96,9 +95,8 @@ def _rows(measured: Sequence[Measured]) -> Iterator[Row]:
             merged[name] = float(np.mean(values)) if values else None
         exact = [entry["exact_error"] for entry in entries if entry["exact_error"] is not None]
         merged["exact_error"] = max(exact, default=None)
-        merged["psnr"] = {
-            name: float(np.mean([entry["psnr"][name] for entry in entries])) for name in entries[0]["psnr"]
-        }
+        for kind in ("psnr", "recognised"):
+            merged[kind] = {name: float(np.mean([e[kind][name] for e in entries])) for name in entries[0][kind]}
         yield Row._make((*key, merged))
 
 
@@ -189,7 +187,7 @@ def _listed(parts: Sequence[str]) -> str:
 def _table(rows: Sequence[Row]) -> Table:
     columns = (
         "data", "model", "rows", "method", "gradients known", "their error", "error as printed", "error, adaptive",
-        "labels", "angle", "paper's DLG", "best attack", "its PSNR", "no attack",
+        "labels", "angle", "paper's DLG", "best attack", "its PSNR", "recognised", "no attack",
     )  # fmt: skip
     body = []
     for row in rows:
@@ -199,14 +197,16 @@ def _table(rows: Sequence[Row]) -> Table:
              None if entry["exact_error"] is None else f"{entry['exact_error']:.0e}", f"{entry['printed_error']:.2g}",
              None if entry["error"] is None else f"{entry['error']:.1g}",
              None if entry["labels"] is None else f"{100 * entry['labels']:.0f} %", f"{entry['angle']:.2g}°",
-             f"{psnr['paper, as printed']:.1f}", row.best_name, f"{row.best:.1f}", f"{psnr[CONTROL]:.1f}"]
+             f"{psnr['paper, as printed']:.1f}", row.best_name, f"{row.best:.1f}",
+             f"{100 * entry['recognised'][row.best_name]:.0f} %", f"{psnr[CONTROL]:.1f}"]
         )  # fmt: skip
     note = (
         "*Gradients known*: how many of a client's gradients follow exactly from what it sent, and the largest "
         "relative error of these. *Error as printed*, *adaptive*: of what is taken for a gradient at the last "
         "model sent, by the paper's attacker and by one who uses everything. *Labels*: share recovered. *Angle*: "
-        "between the client's rows and what is known of their span. Recovered rows in decibels (PSNR), means over a "
-        "client's rows in their best order; *no attack*: the mean of each row's class, over rows that no client holds, "
+        "between the client's rows and what is known of their span. Recovered rows in decibels (PSNR), the median over "
+        "all rows in their best order; *recognised*: the share of rows with 20 dB or more; *no attack*: the mean of "
+        "each row's class, over rows that no client holds, "
         "with the labels told."
     )
     return Table("audit", "What a server learns of a client", columns, body, note)
@@ -238,7 +238,7 @@ def _caption_recovery() -> str:
 def _caption_digits(model: str) -> str:
     return (
         f"Real digits of a client with 8 rows (top) and as the strongest attack recovers them, method by method "
-        f"({MODELS[model]}; PSNR as mean over the client's rows)."
+        f"({MODELS[model]}; PSNR as median over the rows of two clients)."
     )
 
 

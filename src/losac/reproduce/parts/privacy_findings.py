@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from losac.attacks.audit import RECOGNISED
 from losac.reproduce.names import NAMES
-from losac.reproduce.parts.leakage_findings import ADAPTIVE, CONTROL, RECOGNISED
+from losac.reproduce.parts.leakage_findings import ADAPTIVE, CONTROL
 from losac.reproduce.study import Figure, Findings, Measured, Options, Table
 
 if TYPE_CHECKING:
