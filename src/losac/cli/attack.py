@@ -10,6 +10,7 @@ import typer
 from losac.cli.errors import one_line_errors, say
 from losac.cli.experiment import Experiment
 from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
+from losac.cli.seeds import parse_seeds
 from losac.cli.settings import find_algorithm
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ losac attack algebra
 losac attack algebra losac scaffold --blocks 1,4 --local-steps 1,2,5
 
 losac attack algebra --markdown docs/leakage_algebra.md"""
+_REPORT_EPILOG = """Examples:
+
+losac attack report --quick
+
+losac attack report --out leakage --jobs 8
+
+A run that was interrupted goes on where it stopped when the same command is given again. The numbers are those of
+losac reproduce fig6 leakage privacy."""
 _PROBLEM, _METHOD, _ATTACK, _DEFENCE, _OUTPUT = "Problem", "Algorithm", "Attack", "Defence", "Output"
 _NO_ATTACK = "class mean"
 _CLEAR, _BETTER = 30.0, 3.0
@@ -171,6 +180,36 @@ def algebra(
             return
         _print_leaks(leaks, rounds)
         print_paths([markdown] if markdown else [], hint=False)
+
+
+@app.command("report", epilog=_REPORT_EPILOG)
+def report(
+    quick: Annotated[bool, _option(_OUTPUT, "Fewer settings, seeds and steps, marked as such.", "--quick")] = False,
+    seeds: Annotated[str, _option(_ATTACK, "Seeds, separated by commas.")] = "0,1,2",
+    out: Annotated[
+        Path | None, _option(_OUTPUT, "Folder for the results.", show_default="leakage, or leakage-quick")
+    ] = None,
+    workers: Annotated[
+        int | None, _option(_OUTPUT, "Processes to share the work.", "--jobs", min=1, show_default="one per core")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")
+    ] = None,
+    json: _Json = False,
+    quiet: Annotated[bool, _option(_OUTPUT, "Print the path of the page only.", "--quiet", "-q")] = False,
+) -> None:
+    """Write one page: the paper's attack, the strong ones, and what defences cost and buy."""
+    with one_line_errors():
+        from losac.cli.reproduce import conclude_all
+        from losac.reproduce import STUDIES, Options
+
+        options = Options(tuple(parse_seeds(seeds)), quick)
+        folder = out or Path("leakage-quick" if quick else "leakage")
+        made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
+        conclude_all(
+            [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
+            json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
+        )  # fmt: skip
 
 
 def verdict(found: Audit) -> str:

@@ -51,30 +51,50 @@ def reproduce(
 ) -> None:
     """Reproduce the paper: run its experiments, set the numbers beside its own, and judge its claims."""
     with one_line_errors():
-        from losac.reproduce import STUDIES, JobsFailedError, Options
+        from losac.reproduce import STUDIES, Options
 
         if listed or not names:
             for study in STUDIES.values():
                 typer.echo(f"{study.name:12} {study.title}")
             return
-        chosen = _choose(names, STUDIES)
         options = Options(tuple(parse_seeds(seeds)), quick)
         folder = out or Path("reproduction-quick" if quick else "reproduction")
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"--out {folder} is a file; give a folder")
-        if data_dir is not None:
-            os.environ["LOSAC_DATA_DIR"] = str(data_dir)
-        workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
-        try:
-            found, failed = _run(chosen, options, folder, workers, shown=not (json or quiet))
-        except KeyboardInterrupt:
-            say(f"losac: interrupted; what was measured is in {folder}, and the same command goes on from there")
-            raise typer.Exit(INTERRUPTED) from None
-        except JobsFailedError as error:
-            fail(str(error), INCOMPLETE)
-        _tell(found, options, folder, failed, json=json, quiet=quiet)
-        if failed:
-            raise typer.Exit(INCOMPLETE)
+        conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
+
+
+def conclude_all(
+    studies: list[Study],
+    options: Options,
+    folder: Path,
+    workers: int | None,
+    data_dir: Path | None,
+    *,
+    json: bool,
+    quiet: bool,
+    together: tuple[str, str] | None = None,
+) -> None:
+    """Measure studies, write what they found into a folder, and tell it; raise typer.Exit where a part failed.
+
+    ``together`` is the title of one page with all of them, and the command that makes it.
+    """
+    from losac.reproduce import JobsFailedError
+
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--out {folder} is a file; give a folder")
+    if data_dir is not None:
+        os.environ["LOSAC_DATA_DIR"] = str(data_dir)
+    workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
+    try:
+        found, failed = _run(studies, options, folder, workers, shown=not (json or quiet))
+    except KeyboardInterrupt:
+        say(f"losac: interrupted; what was measured is in {folder}, and the same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from None
+    except JobsFailedError as error:
+        fail(str(error), INCOMPLETE)
+    pages = _pages(found, options, folder, together)
+    _tell(found, options, pages, failed, json=json, quiet=quiet)
+    if failed:
+        raise typer.Exit(INCOMPLETE)
 
 
 def _choose(names: list[str], studies: dict[str, Study]) -> list[Study]:
@@ -136,22 +156,31 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def _pages(
+    found: dict[str, tuple[Study, Findings]], options: Options, folder: Path, together: tuple[str, str] | None
+) -> list[Path]:
+    """Write the page that brings all parts together, and return the paths of all pages."""
+    from losac.reproduce.output import render_index, render_together
+
+    pages = [folder / name / "report.html" for name in found]
+    if together is not None and found:
+        pages = [folder / "report.html"]
+        pages[0].write_text(render_together(*together, found, options, folder), encoding="utf-8")
+    elif len(found) > 1:
+        pages.insert(0, folder / "index.html")
+        pages[0].write_text(render_index(found, options), encoding="utf-8")
+    return pages
+
+
 def _tell(
     found: dict[str, tuple[Study, Findings]],
     options: Options,
-    folder: Path,
+    pages: list[Path],
     failed: dict[str, str],
     *,
     json: bool,
     quiet: bool,
 ) -> None:
-    from losac.reproduce.output import render_index
-
-    pages = [folder / name / "report.html" for name in found]
-    if len(found) > 1:
-        index = folder / "index.html"
-        index.write_text(render_index(found, options), encoding="utf-8")
-        pages.insert(0, index)
     if json:
         parts = {
             name: {"summary": findings.summary, "claims": [claim._asdict() for claim in findings.claims]}

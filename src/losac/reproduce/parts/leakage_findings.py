@@ -165,9 +165,7 @@ def _verdict(right: Sequence[bool]) -> Verdict:
 
 def _count(rows: Sequence[Row]) -> str:
     strong = sum(row.best >= RECOGNISED for row in rows)
-    return (
-        f"a client's rows recovered to {RECOGNISED:.0f} dB or better, on average, in {strong} of {len(rows)} settings"
-    )
+    return f"half of the rows or more recovered to {RECOGNISED:.0f} dB or better in {strong} of {len(rows)} settings"
 
 
 def _few_rows(rows: Sequence[Row]) -> str:
