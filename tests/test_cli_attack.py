@@ -104,7 +104,7 @@ def test_algebra_refuses_wrong_values(tmp_path):
 
 def audit_of(**psnr):
     found = {name.replace("_", " "): value for name, value in psnr.items()}
-    return Audit(10, 4, 1e-7, 0.5, 0.1, 1.0, 0.0, found, {})
+    return Audit(10, 4, 1e-7, 0.5, 0.1, 1.0, 0.0, found, {}, {})
 
 
 def test_the_verdict_follows_the_best_attack_and_the_control():

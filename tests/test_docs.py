@@ -73,3 +73,10 @@ def test_the_page_on_privacy_runs():
     assert 4 < names["server"] < 16
     assert 0.5 < names["z"] < 4
     assert names["app"] is not None
+
+
+def test_the_page_on_leakage_runs():
+    (code,) = blocks("docs/leakage.md")
+    names = {}
+    exec(code, names)
+    assert len(names["estimates"]) == 6

@@ -1,4 +1,4 @@
-"""What the studies of leakage (Figure 6) and of low rank (Figure 7) promise."""
+"""What the studies of leakage (Figure 6, the audit, the defences) and of low rank (Figure 7) promise."""
 
 from __future__ import annotations
 
@@ -7,59 +7,18 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import losac
-from losac.leakage import add_up, descend, gradient_of, mean_step, watch
+from losac.attacks.search import search
 from losac.reproduce import lowrank
 from losac.reproduce.output import write_figures
-from losac.reproduce.parts import fig6, fig7
+from losac.reproduce.parts import fig6, fig7, leakage, privacy
 from losac.reproduce.runner import plain
 from losac.reproduce.study import Measured, Options
 from losac.simulation.engine import precision
-
-
-def binary(clients=4, samples=6, dim=3):
-    data = losac.data.load("logistic", clients, samples=samples, dim=dim)
-    return losac.classification(losac.models.logistic_regression(dim), data, test=None)
-
-
-def test_what_is_watched_is_what_moves_the_server():
-    task = binary(clients=2)
-    algorithm = losac.algorithms.losac(step_size=1e-2, local_steps=3, blocks=2)
-    seen = [watch(task, algorithm, client, rounds=2, dtype="float64") for client in range(2)]
-    before, after = (seen[0][r][0].message.x[0]["w"] for r in range(2))
-    uploads = [one[0][0].upload.x[0]["w"] for one in seen]
-    np.testing.assert_allclose(after - before, np.mean(uploads, 0), rtol=1e-12)
-
-
-def test_the_first_phase_of_mime_sends_the_gradient_itself():
-    task = binary()
-    (first, second), *_ = watch(task, losac.algorithms.mime_svrg(step_size=0.1, local_steps=2), 1, rounds=1,
-                                dtype="float64")  # fmt: skip
-    x, y = task.data.client(1)
-    np.testing.assert_allclose(first.upload[0]["w"][:, 0], x.T @ (0.5 - y), rtol=1e-6)
-    assert second.message.c[0]["w"].any()
-
-
-@pytest.mark.parametrize("steps", [1, 4])
-def test_all_that_a_losac_client_sends_adds_up_to_its_last_gradient(steps):
-    task = binary()
-    algorithm = losac.algorithms.losac(step_size=1e-2, local_steps=steps, blocks=1)
-    seen = [phases[0] for phases in watch(task, algorithm, rounds=3, dtype="float64")]
-    total, kept = add_up([one.upload.phi for one in seen])[0]["w"], seen[-1].kept[1][0]["w"][0]
-    np.testing.assert_allclose(total, kept, rtol=1e-12)
-    x, y = (np.asarray(a, float) for a in task.data.client(0))
-    w, b = (seen[-1].message.x[0][key] for key in "wb")
-    at_broadcast = x.T @ (1 / (1 + np.exp(-(x @ w[:, 0] + b))) - y)
-    assert np.allclose(total[:, 0], at_broadcast, rtol=1e-9) == (steps == 1)
-
-
-def test_the_mean_step_is_minus_a_gradient():
-    task = binary()
-    (seen,), *_ = watch(task, losac.algorithms.fedavg(step_size=0.1, local_steps=1), rounds=1, dtype="float64")
-    x, y = task.data.client(0)
-    np.testing.assert_allclose(mean_step(seen.upload, 0.1, 1)[0]["w"][:, 0], -x.T @ (0.5 - y), rtol=1e-6)
+from losac.trees import squared_norm, sub
 
 
 def test_the_attack_is_gradient_descent_on_the_mismatch():
@@ -74,13 +33,18 @@ def test_the_attack_is_gradient_descent_on_the_mismatch():
     loss = losac.losses.BinaryCrossEntropy(losac.models.logistic_regression(3))
     with precision(np.float64):
         x = [{"w": jnp.zeros((3, 1)), "b": jnp.zeros(1)}]
-        observed = gradient_of(loss, x, jnp.asarray(truth), y)
-        trace = jax.jit(lambda start: descend(
-            lambda z: gradient_of(loss, x, z, y), observed, start, lambda z: jnp.linalg.norm(z - truth), steps=7,
-            step_size=eta))(jnp.asarray(first))  # fmt: skip
+        observed = fig6._gradient(loss, x, jnp.asarray(truth), y)
+
+        def mismatch(z):
+            return squared_norm(sub(fig6._gradient(loss, x, z, y), observed))
+
+        def attack(start):
+            return search(mismatch, start, optax.sgd(eta), steps=7, record=lambda z: jnp.linalg.norm(z - truth))
+
+        trace = jax.jit(attack)(jnp.asarray(first))
     np.testing.assert_allclose(trace.guess, guess, rtol=1e-10)
-    np.testing.assert_allclose(trace.error[0], np.linalg.norm(first - truth))
-    np.testing.assert_allclose(trace.error[-1], np.linalg.norm(guess - truth))
+    np.testing.assert_allclose(trace.recorded[0], np.linalg.norm(first - truth))
+    np.testing.assert_allclose(trace.recorded[-1], np.linalg.norm(guess - truth))
     assert np.all(np.diff(trace.mismatch) < 0)
 
 
@@ -137,6 +101,78 @@ def test_an_attack_that_blows_up_is_no_success(tmp_path):
     assert "nan" not in text.lower()
     write_figures(found, tmp_path)
     assert (tmp_path / "fig6.png").exists()
+
+
+def audited(name, steps, blocks, psnr, rows=8, exact=5, error=1e-6, model="softmax"):
+    """A made-up audit: the paper's attack gets nothing, the class mean 13 dB."""
+    values = {"class mean": 13.0, "analytic": 5.0, "paper, as printed": 0.0, "rowspace": psnr}
+    result = {
+        "gradients": 5, "exact": exact, "exact_error": error if exact else None, "printed_error": 0.9, "error": 0.1,
+        "labels": 1.0, "angle": 0.0, "psnr": values, "recognised": {k: float(v >= 20) for k, v in values.items()},
+    }  # fmt: skip
+    told = {"data": "mnist", "model": model, "rows": rows, "method": [name, steps, blocks], "seed": 0, "quick": False}
+    return Measured("", told, result, 1.0)
+
+
+def leaky(losac_psnr, error=1e-6):
+    others = [audited(name, 5, 1, 40.0) for name in ("dsgd", "mime_svrg", "fedavg", "scaffold")]
+    return [*others, audited("losac", 1, 1, losac_psnr, error=error), audited("losac", 5, 1, losac_psnr, exact=1)]
+
+
+def test_the_audit_is_judged_by_the_numbers(tmp_path):
+    found = leakage.STUDY.conclude(leaky(40.0), Options())
+    assert verdicts(found) == ["holds", "fails", "holds in part", "fails", "fails"]
+    assert "2 of 2 settings" in found.summary
+    defended = leakage.STUDY.conclude(leaky(15.0, error=0.5), Options())
+    assert verdicts(defended)[:2] == ["holds", "holds"]
+    assert verdicts(defended)[3] == "holds"
+    assert "LoSAC, T = 5, M = 1, logistic regression, 8 rows (15 dB)" in defended.claims[3].evidence
+    write_figures(found, tmp_path)
+    assert (tmp_path / "recovery.png").exists()
+
+
+def test_seeds_are_averaged_and_the_largest_error_counts():
+    twice = [audited("losac", 1, 1, 30.0, error=1e-7), audited("losac", 1, 1, 50.0, error=3e-6)]
+    found = leakage.STUDY.conclude([*leaky(40.0)[:4], *twice], Options())
+    (row,) = (row for row in found.tables[0].rows if row[3] == "LoSAC, T = 1, M = 1")
+    assert row[found.tables[0].columns.index("its PSNR")] == "40.0"
+    assert row[found.tables[0].columns.index("their error")] == "3e-06"
+
+
+@pytest.mark.real_data
+def test_a_method_is_audited_on_real_digits():
+    """LoSAC at M = T = 1 gives away what DSGD does: the gradient to 1e-5, and a single row outright."""
+    found = {name: leakage.measure("mnist", "softmax", 1, [name, 1, 1], 0, quick=True) for name in ("dsgd", "losac")}
+    assert found["losac"]["exact"] == found["losac"]["gradients"] == leakage.ROUNDS
+    assert found["losac"]["exact_error"] < 1e-5
+    assert found["losac"]["printed_error"] > 0.5
+    for one in found.values():
+        assert one["labels"] == 1
+        assert one["psnr"]["analytic"] > 60 > 20 > one["psnr"]["class mean"] > one["psnr"]["paper, as printed"]
+
+
+def test_every_client_takes_part_equally_often_where_a_budget_is_counted():
+    ids = np.concatenate(privacy.schedule())
+    assert np.all(np.bincount(ids) == privacy.UPLOADS)
+    assert len(privacy.schedule()) == privacy.ROUNDS
+
+
+def test_noise_ends_the_recovery_before_it_is_a_proof(tmp_path):
+    """The study's page from made-up results: where recovery falls below the class mean, and what that costs."""
+    method, sizes = ["losac", 1, 1], (0.0, 0.01, 0.1)
+    recovered = [
+        {"defence": "noise", "noise": z, "psnr": {"class mean": 13.0, "rowspace": psnr}, "labels": 1.0}
+        for z, psnr in zip(sizes, (40.0, 20.0, 9.0))
+    ] + [{"defence": "8 bits", "noise": None, "psnr": {"class mean": 13.0, "rowspace": 30.0}, "labels": 1.0}]
+    learnt = [{"where": "client", "noise": z, "accuracy": [a]} for z, a in zip(sizes, (0.9, 0.88, 0.8))]
+    learnt += [{"where": name, "noise": None, "accuracy": [0.9]} for name in ("8 bits", "nothing")]
+    worth = privacy.budgets(method, list(sizes), [0])
+    parts = [Measured("", {"method": method}, plain(result), 1.0) for result in (recovered, learnt, worth)]
+    found = privacy.STUDY.conclude(parts, Options())
+    assert "from z = 0.1 on, which costs 10.0 points" in found.summary
+    assert [row[6] for row in found.tables[0].rows if row[1] != "server"] == ["40.0", "20.0", "9.0"]
+    write_figures(found, tmp_path)
+    assert (tmp_path / "privacy.png").exists()
 
 
 def test_the_optimum_is_where_the_proximal_step_stays():

@@ -322,7 +322,7 @@ def _tell(found: Audit, method: Algorithm, spent: float | None, delta: float) ->
     table.add_section()
     for name, psnr in found.psnr.items():
         told = "no attack: the mean of each row's class" if name == _NO_ATTACK else f"rows recovered, {name}"
-        table.add_row(told, f"{psnr:.1f} dB")
+        table.add_row(told, f"{psnr:.1f} dB, {found.recognised[name]:.0%} of rows recognised")
     wide_console().print(table)
 
 

@@ -279,7 +279,8 @@ def _draw_digits(rows: Sequence[Row], model: str) -> Drawing:
     strips = [("real", _pictures(shown[0].entry["pictures"]["real"]))]
     strips += [(CONTROL, _pictures(shown[0].entry["pictures"][CONTROL]))]
     strips += [(f"{row.label}: {row.best:.0f} dB", _pictures(row.entry["pictures"][row.best_name])) for row in shown]
-    drawing = Drawing((5.6, 0.62 * len(strips) + 0.2), layout="constrained")
+    drawing = Drawing((6.4, 0.62 * len(strips) + 0.2))
+    drawing.subplots_adjust(left=0.36, right=0.99, top=0.99, bottom=0.01)
     for (name, pictures), panel in zip(strips, drawing.subplots(len(strips), 1)):
         panel.imshow(np.concatenate(list(pictures), axis=1), cmap="gray_r", vmin=0, vmax=255, aspect="equal")
         panel.set_ylabel(name, rotation=0, ha="right", va="center")

@@ -49,7 +49,8 @@ def jobs(options: Options) -> list[Job]:
     return [
         Job(
             function,
-            {"method": list(method), "noises": noises, "seeds": seeds},
+            {"method": list(method), "noises": noises, "seeds": seeds}
+            | ({"quick": options.quick} if function is accuracy else {}),
             f"Privacy: {what} with {method.name}, T = {method.steps}, M = {method.blocks}",
             cost,
         )
@@ -75,8 +76,8 @@ def recovery(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
     return found
 
 
-def accuracy(method: list[Any], noises: list[float], seeds: list[int]) -> list[dict[str, Any]]:
-    """Train with noise of several sizes at the clients and at the server, all at once, and under compression."""
+def accuracy(method: list[Any], noises: list[float], seeds: list[int], quick: bool) -> list[dict[str, Any]]:
+    """Train with noise of several sizes at the clients, all at once; else also at the server, and under compression."""
     made = Method(*method).make(ROWS)
     task = _task()
     bounds = clips(problem("mnist", "softmax", ROWS, seeds[0])[0], made)
@@ -84,7 +85,7 @@ def accuracy(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
         (where, [*noises], [protected(made, bounds, z, where) for z in noises]) for where in PLACES
     ]
     groups += [(name, [None], [made.replace(uploads=(one,))]) for name, one in COMPRESSED.items()]
-    groups.append(("nothing", [None], [made]))
+    groups = [("nothing", [None], [made]), *(groups[:1] if quick else groups)]
     found = []
     for where, sizes, chosen in groups:
         runs = sweep(

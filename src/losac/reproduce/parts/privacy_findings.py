@@ -166,7 +166,7 @@ def _draw(cases: Sequence[Case], control: float) -> Drawing:
     noisy = [c for c in cases if c.where == "client" and c.noise is not None]
     methods = list(dict.fromkeys(c.method for c in noisy))
     sizes = sorted({c.noise for c in noisy if c.noise})
-    edge = sizes[0] / 3
+    edge, ticks = sizes[0] / 3, sizes if len(sizes) < 6 else sizes[1::2]
     drawing = Drawing((9, 4.2), layout="constrained")
     panels = drawing.subplots(1, 2)
     for index, method in enumerate(methods):
@@ -182,12 +182,12 @@ def _draw(cases: Sequence[Case], control: float) -> Drawing:
     panels[1].axhline(control, color="0.5", linewidth=0.8)
     for panel in panels:
         panel.set_xscale("log")
-        panel.set_xticks([edge, *sizes[::2]], ["0", *(f"{z:g}" for z in sizes[::2])])
+        panel.set_xticks([edge, *ticks], ["0", *(f"{z:g}" for z in ticks)])
         panel.minorticks_off()
         panel.set_xlabel("noise multiplier z")
         above = panel.secondary_xaxis("top")
         known = {c.noise: c.epsilon.get("server") for c in noisy if c.noise and c.method[0] != "mime_svrg"}
-        above.set_xticks(sizes[::2], [_power(known.get(z)) for z in sizes[::2]])
+        above.set_xticks(ticks, [_power(known.get(z)) for z in ticks])
         above.minorticks_off()
         above.set_xlabel("ε against the server")
     handles, labels = panels[0].get_legend_handles_labels()
@@ -198,4 +198,4 @@ def _draw(cases: Sequence[Case], control: float) -> Drawing:
 def _power(epsilon: float | None) -> str:
     if epsilon is None:
         return "–"
-    return f"{epsilon:.2g}" if epsilon < 1000 else f"$10^{{{np.log10(epsilon):.1f}}}$"
+    return f"{epsilon:.3g}" if epsilon < 1000 else f"$10^{{{np.log10(epsilon):.1f}}}$"
