@@ -65,7 +65,7 @@ def jobs(options: Options) -> list[Job]:
             measure,
             {"data": data, "model": model, "rows": rows, "method": list(method), "seed": seed, "quick": options.quick},
             f"Leakage: {method.name} with {model} on {data}, {rows} rows a client",
-            (4.0 if model == "2nn" else 1.0) * rows**0.5 * (2 if method.blocks > 1 else 1) / (4 if options.quick else 1),
+            (4.0 if model == "2nn" else 1.0) * rows**0.5 * method.blocks**0.5 / (4 if options.quick else 1),
         )
         for data, model, rows in cases
         for seed in (options.seeds[:1] if options.quick else options.seeds)
