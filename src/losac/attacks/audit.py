@@ -12,11 +12,13 @@ import numpy as np
 from losac.algorithms.contract import Algorithm
 from losac.attacks.algebra import Estimate, NotLinearError, solve, system_of
 from losac.attacks.attack import ATTACKS, Data, Recovered, run, run_unrolled
-from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, recovered_labels, span_of, stack
+from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, recovered_labels, span_of, stack, telescoped
 from losac.attacks.layers import quotients
 from losac.attacks.measures import label_accuracy, likeness, relative_error, span_angle
 from losac.attacks.replay import true_gradients
 from losac.attacks.transcript import Transcript, mean_gradient, watch
+from losac.history.simulate import Dtype
+from losac.simulation.engine import precision
 from losac.task import Task
 from losac.trees import scale
 
@@ -133,6 +135,20 @@ def audit(
         {name: float(np.mean(values >= RECOGNISED)) for name, values in decibels.items()},
         {"real": flat[0]} | {name: _in_order(found[name][0], alike[name][0].order) for name in found},
     )
+
+
+def telescoping_error(
+    task: Task, algorithm: Algorithm, client: int, *, rounds: int, seed: int = 0, dtype: Dtype = "float32"
+) -> float:
+    """Return how far all that a client sent, added up, is from the last gradient that it computed, relative to that.
+
+    For LoSAC with one block they are the same, whatever the number of local steps.
+    """
+    (seen,) = watch(task, algorithm, [client], rounds=rounds, seed=seed, dtype=dtype)
+    with precision(np.dtype(dtype)):
+        x, y = (np.asarray(a) for a in task.data.client(client))
+        _, _, last = true_gradients(seen, task.loss, x.astype(dtype), y)[-1]
+    return relative_error(telescoped(seen), last)
 
 
 def _estimates(seen: Transcript) -> list[Estimate]:

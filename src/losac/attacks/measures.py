@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped, unused-ignore]
 
-from losac.trees import Tree, squared_norm, sub
+from losac.trees import Tree, map_trees, squared_norm, sub
 
 
 class Likeness(NamedTuple):
@@ -26,6 +26,7 @@ class Likeness(NamedTuple):
 
 def relative_error(estimate: Tree, truth: Tree) -> float:
     """Return ‖estimate − truth‖ / ‖truth‖ over all arrays of two trees."""
+    estimate, truth = map_trees(np.asarray, (estimate, truth))
     return float((squared_norm(sub(estimate, truth)) / squared_norm(truth)) ** 0.5)
 
 

@@ -8,14 +8,15 @@ server sets; of the data only the range. It does not know labels.
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from losac.attacks.attack import Data
-from losac.attacks.audit import Audit, Plan, audit
+from losac.attacks.audit import Audit, Plan, audit, telescoping_error
 from losac.data import FederatedData
+from losac.history.simulate import Dtype
 from losac.models import softmax_regression, two_nn
 from losac.reproduce.parts.leakage_findings import conclude
 from losac.reproduce.problems import SHAPES, algorithm, paper_data
@@ -29,6 +30,7 @@ SHOWN = 6
 """How many rows of a client are kept as pictures."""
 BOXES = {"mnist": (0.0, 1.0), "har": (-1.0, 1.0)}
 IMAGES = {"mnist": (28, 28)}
+PRECISIONS: tuple[Dtype, ...] = ("float32", "float64")
 
 
 class Method(NamedTuple):
@@ -88,7 +90,11 @@ def measure(data: str, model: str, rows: int, method: list[Any], seed: int, quic
         steps=150 if quick else None,
     )
     one = audit(task, chosen.make(rows), knows, plan, clients=(0, 1), class_means=means, seed=seed)
-    return record(one, data in IMAGES and rows == 8)
+    found = record(one, data in IMAGES and rows == 8)
+    if (chosen.name, chosen.blocks) == ("losac", 1):
+        run = partial(telescoping_error, task, chosen.make(rows), rounds=ROUNDS, seed=seed)
+        found["telescoped"] = {dtype: max(run(i, dtype=dtype) for i in (0, 1)) for dtype in PRECISIONS}
+    return found
 
 
 @lru_cache(maxsize=2)
