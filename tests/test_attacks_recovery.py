@@ -200,3 +200,19 @@ def test_an_audit_finds_what_leaks_and_puts_it_beside_the_class_mean():
     )
     assert found.psnr["rowspace"] > found.psnr["class mean"]
     assert {rows.shape for rows in found.pictures.values()} == {(ROWS, FEATURES)}
+
+
+def test_noise_on_the_uploads_ends_what_adding_them_up_gives():
+    """The same federation twice: as it is LoSAC's rows are recovered, with noise not even their gradient is."""
+    task, means = small()
+    plain = A.losac(0.01, 1, 1)
+    norms = losac.privacy.typical_norms(task, plain, rounds=1)[0]
+    noisy = plain.replace(uploads=(A.gaussian((norms["x"], norms["phi"]), 1.0),))
+    open_, defended = (
+        audit(task, method, DATA, Plan(printed=(), rounds=4), clients=(0, 1), class_means=means)
+        for method in (plain, noisy)
+    )
+    assert open_.exact_error < 1e-5
+    assert max(open_.psnr[name] for name in ("analytic", "inverting", "rowspace")) > 20 > open_.psnr["class mean"]
+    assert defended.error > 0.5
+    assert max(defended.psnr[name] for name in ("analytic", "inverting", "rowspace")) < defended.psnr["class mean"]

@@ -7,8 +7,18 @@ real data; :func:`what_leaks` counts it for every method.
 
 from losac.attacks.algebra import Estimate, NotLinearError, System, Unknown, solve, system_of
 from losac.attacks.attack import ATTACKS, Attack, Data, Recovered, run, run_unrolled
-from losac.attacks.audit import Audit, Plan, audit
-from losac.attacks.evidence import Evidence, Gradient, as_printed, best_of, recovered_labels, span_of, stack
+from losac.attacks.audit import Audit, Plan, audit, telescoping_error
+from losac.attacks.evidence import (
+    Evidence,
+    Gradient,
+    as_printed,
+    best_of,
+    noise_in,
+    recovered_labels,
+    span_of,
+    stack,
+    telescoped,
+)
 from losac.attacks.layers import dense_layers, labels_in, quotients, row_space
 from losac.attacks.measures import Likeness, decibels, label_accuracy, likeness, relative_error, span_angle
 from losac.attacks.public import Ground, cut
@@ -44,6 +54,7 @@ __all__ = [
     "label_accuracy",
     "labels_in",
     "likeness",
+    "noise_in",
     "quotients",
     "recovered_labels",
     "relative_error",
@@ -57,6 +68,8 @@ __all__ = [
     "span_of",
     "stack",
     "system_of",
+    "telescoped",
+    "telescoping_error",
     "true_gradients",
     "visits_of",
     "watch",
