@@ -62,7 +62,8 @@ def test_participations_count_and_not_rounds():
 def test_noises_of_many_clients_add_up_outside():
     """All clients in every round: nothing is sampled, and the fewest replies decide."""
     run = {"rounds": 9, "clients": 16, "adversary": "outside"}
-    assert epsilon(method(), **run) == pytest.approx(exact(math.sqrt(16) / 2 / 3), rel=1e-6)
+    assert epsilon(method(), fewest=16, **run) == pytest.approx(exact(math.sqrt(16) / 2 / 3), rel=1e-6)
+    assert epsilon(method(), **run) == pytest.approx(exact(1 / 2 / 3), rel=1e-6), "a round with one reply counts"
     assert epsilon(method(), fewest=4, **run) == pytest.approx(exact(math.sqrt(4) / 2 / 3), rel=1e-6)
     assert epsilon(method(noise_at="server"), **run) == pytest.approx(exact(1 / 2 / 3), rel=1e-6)
 

@@ -22,6 +22,7 @@ from losac.attacks import (
     best_of,
     likeness,
     recovered_labels,
+    relative_error,
     run,
     run_unrolled,
     solve,
@@ -216,3 +217,32 @@ def test_noise_on_the_uploads_ends_what_adding_them_up_gives():
     assert max(open_.psnr[name] for name in ("analytic", "inverting", "rowspace")) > 20 > open_.psnr["class mean"]
     assert defended.error > 0.5
     assert max(defended.psnr[name] for name in ("analytic", "inverting", "rowspace")) < defended.psnr["class mean"]
+
+
+@pytest.mark.parametrize("options", [{"reduction": "mean"}, {"weights": (1.0, 3.0)}, {}], ids=str)
+@pytest.mark.parametrize("name", ["fedavg", "mime_lite"])
+def test_the_printed_gradient_is_that_of_the_rows_whatever_the_weights(name, options):
+    task, _ = small()
+    task = replace(task, **options)
+    (seen,) = watch(task, getattr(A, name)(0.01, 1), (1,), rounds=2)
+    found = as_printed(seen)
+    x, y = task.data.client(1)
+    true = jax.grad(lambda p: ROWS * task.loss(p, (x, y)))(found.model)
+    assert relative_error(found.value, true) < 1e-4
+
+
+def test_the_printed_gradient_is_over_the_steps_that_were_taken():
+    """One epoch of single rows is ROWS steps, though the settings do not say their number."""
+    task, _ = small()
+    (seen,) = watch(task, A.fedavg(0.01, batch_size=1), rounds=1)
+    moved = jax.tree.map(lambda d: -d / (0.01 * ROWS), seen.exchanges[0].upload)
+    assert relative_error(as_printed(seen).value, moved) < 1e-5
+
+
+def test_clients_of_unequal_sizes_are_not_attacked_together():
+    rng = np.random.default_rng(0)
+    rows = [(rng.random((n, FEATURES), np.float32), np.zeros(n, np.int32)) for n in (2, 3)]
+    data = losac.FederatedData.from_clients(rows, num_classes=CLASSES)
+    task = losac.classification(losac.models.softmax_regression(FEATURES, CLASSES), data, test=None)
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        audit(task, A.dsgd(0.01), DATA, clients=(0, 1))

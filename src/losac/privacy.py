@@ -23,7 +23,9 @@ aggregation with noise at the clients. It is neither a client nor in league with
   Kasiviswanathan 2019, for replaced records), if the adversary does not know it: the run's seed, from which it follows,
   must be random and secret. With state a contribution depends on earlier, hidden samples, and the
   theorem does not apply as it stands: rounds in which a client took part are composed without amplification. Phases
-  that ask all clients are not amplified either.
+  that ask all clients are not amplified either. In a federation absent clients are replaced by present ones: count as
+  clients the fewest that were ever there. A round that is tried again asks the same sample: for methods of two phases
+  tried rounds are not amplified.
 
 Phases of one round that ask the same sample are composed inside it.
 
@@ -89,13 +91,14 @@ def epsilon(
       delta: δ.
       participations: in how many rounds a client takes part at most; all of them by default. Who is asked is no secret
         for those that use this number, so that it may be counted after the run.
-      fewest: replies below which a round does not count; S by default.
+      fewest: replies below which a round does not count; 1 by default, as in a federation's rules; S in the simulator,
+        where all answer.
 
     >>> import losac
     >>> method = losac.algorithms.fedavg(0.1, uploads=(losac.algorithms.gaussian(1.0, 1.0),))
     >>> round(epsilon(method, rounds=10, clients=1000, clients_per_round=50), 1)
     46.2
-    >>> round(epsilon(method, rounds=10, clients=1000, clients_per_round=50, adversary="outside"), 2)
+    >>> round(epsilon(method, rounds=10, clients=1000, clients_per_round=50, adversary="outside", fewest=50), 2)
     0.35
     """
     if not 0 < delta < 1:
@@ -105,7 +108,7 @@ def epsilon(
         raise ValueError("noise_multiplier=0 only clips, which is no differential privacy: no ε bounds what is seen")
     sampled = clients if clients_per_round is None else clients_per_round
     seen = releases(
-        algorithm, noise, rounds, clients, sampled, adversary, participations, sampled if fewest is None else fewest
+        algorithm, noise, rounds, clients, sampled, adversary, participations, 1 if fewest is None else fewest
     )
     return _epsilon(seen, clients, sampled, delta)
 

@@ -271,7 +271,7 @@ class _Run:
         if len(whole) != sum(len(self.parts.list(one.upload)) for one in exchanges) or not whole:
             raise NotLinearError(
                 f"{self.seen.algorithm.label} does not send whole arrays of the model's shape, which the algebra is "
-                "about; only matching its uploads by a replay can attack it"
+                "about; no attack here is for it"
             )
         return unknowns, np.stack(whole)
 

@@ -28,7 +28,7 @@ class Audit(NamedTuple):
 
     Args:
       gradients: how many gradients a client computed.
-      exact: how many of these the server knows exactly.
+      exact: how many of these the server knows exactly; none where uploads are clipped, noisy or compressed.
       exact_error: the largest relative error of those, in the numbers that were really sent; None: there are none.
       printed_error: of what the paper's attacker takes for the gradient at the last model that was sent.
       error: of the server's best estimate of a gradient at that model.
@@ -104,6 +104,11 @@ def audit(
     seen = watch(task, algorithm, clients, rounds=plan.rounds, clients_per_round=clients_per_round, seed=seed)
     real = [tuple(np.asarray(a) for a in task.data.client(i)) for i in clients]
     flat = [np.reshape(x, (len(x), -1)) for x, _ in real]
+    if len({len(x) for x in flat}) > 1:
+        raise ValueError(
+            f"clients={list(clients)} have different numbers of rows, and are attacked together: use attacks.cut, or "
+            "one audit for each"
+        )
     estimates = [_estimates(one) for one in seen]
     printed = [as_printed(one) for one in seen]
     known = [best_of(found, plan.each) if found else [one] for found, one in zip(estimates, printed)]
@@ -116,10 +121,8 @@ def audit(
         found["class mean"] = [np.reshape(class_means[y], x.shape) for x, (_, y) in zip(flat, real)]
     found |= _reconstruct(task, seen, printed, known, labels, spans, data, plan, seed)
     low, high = data.box or (float(min(x.min() for x in flat)), float(max(x.max() for x in flat)))
-    alike = {
-        name: [likeness(r, x, high - low, (low + high) / 2 if low < 0 else low) for r, x in zip(rows, flat)]
-        for name, rows in found.items()
-    }
+    nothing = (low + high) / 2 if low < 0 else low
+    alike = {name: [likeness(r, x, high - low, nothing) for r, x in zip(rows, flat)] for name, rows in found.items()}
     decibels = {name: np.concatenate([one.psnr for one in ones]) for name, ones in alike.items()}
     exact = [_exact_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
     errors = [_error(task, one, e, x, y) for one, e, (x, y) in zip(seen, estimates, real) if e]
@@ -133,7 +136,7 @@ def audit(
         float(np.mean([span_angle(span, x) for span, x in zip(spans, flat)])),
         {name: float(np.median(values)) for name, values in decibels.items()},
         {name: float(np.mean(values >= RECOGNISED)) for name, values in decibels.items()},
-        {"real": flat[0]} | {name: _in_order(found[name][0], alike[name][0].order) for name in found},
+        {"real": flat[0]} | {name: _in_order(found[name][0], alike[name][0].order, nothing) for name in found},
     )
 
 
@@ -142,7 +145,7 @@ def telescoping_error(
 ) -> float:
     """Return how far all that a client sent, added up, is from the last gradient that it computed, relative to that.
 
-    For LoSAC with one block they are the same, whatever the number of local steps.
+    For LoSAC in the paper's scaling with one block they are the same, whatever the number of local steps.
     """
     (seen,) = watch(task, algorithm, [client], rounds=rounds, seed=seed, dtype=dtype)
     with precision(np.dtype(dtype)):
@@ -154,10 +157,10 @@ def telescoping_error(
 def _estimates(seen: Transcript) -> list[Estimate]:
     """Return what the server makes of the gradients; nothing where the method is not linear."""
     try:
-        system = system_of(seen)
-        return solve(system, noise_in(seen, system))
+        found = solve(system_of(seen), noise_in(seen))
     except NotLinearError:
         return []
+    return [one._replace(exact=False) for one in found] if seen.algorithm.transforms() else found
 
 
 def _reconstruct(
@@ -202,9 +205,9 @@ def _flat(found: Recovered) -> list[np.ndarray]:
     return [np.reshape(rows, (len(rows), -1)) for rows in found.samples]
 
 
-def _in_order(recovered: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return recovered rows beside the real ones; nothing is zero."""
-    blank = np.zeros((1, recovered.shape[1]))
+def _in_order(recovered: np.ndarray, order: np.ndarray, nothing: float) -> np.ndarray:
+    """Return recovered rows beside the real ones, and a value for those that were not recovered."""
+    blank = np.full((1, recovered.shape[1]), nothing)
     return np.concatenate([recovered, blank])[order]
 
 

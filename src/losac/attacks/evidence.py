@@ -8,11 +8,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from losac.algorithms.contract import Algorithm
-from losac.algorithms.privacy import Gaussian
-from losac.attacks.algebra import Estimate, System
+from losac.algorithms.privacy import Gaussian, parts
+from losac.attacks.algebra import Estimate, Parts
 from losac.attacks.layers import labels_in, row_space
+from losac.attacks.replay import visits_of
 from losac.attacks.transcript import Transcript
+from losac.simulation.client import averages_by_weight
 from losac.trees import Tree, map_trees, scale
 
 
@@ -32,10 +33,6 @@ class Evidence(NamedTuple):
     weights: np.ndarray
     used: np.ndarray
 
-    def trees(self) -> list[Tree]:
-        """Return the gradients one by one."""
-        return [map_trees(lambda a, g=g: a[g], self.gradients) for g in np.flatnonzero(self.used)]
-
 
 class Gradient(NamedTuple):
     """The sum of the gradients of some rows at a model."""
@@ -52,44 +49,50 @@ def as_printed(seen: Transcript) -> Gradient:
     their mean direction, which the paper writes with the opposite sign.
     """
     last = max(one.task.round for one in seen.exchanges)
-    first = next(one for one in seen.exchanges if one.task.round == last)
-    phase = seen.algorithm.phases()[first.task.place]
-    x, upload = (getattr(tree, "x", tree) for tree in (first.message, first.upload))
-    share = first.task.weight / (seen.rows if seen.reduction == "mean" else 1)
-    if phase.draw.steps == 0 or seen.algorithm.label == "dsgd":
-        value = upload
-    else:
-        steps = first.task.steps or phase.draw.steps or 1
-        value = scale(-1 / (_step_size(seen.algorithm, last) * steps), upload)
-    return Gradient(tuple(range(seen.rows)), x, scale(1 / share, value))
+    number = next(k for k, one in enumerate(seen.exchanges) if one.task.round == last)
+    first, visit = seen.exchanges[number], visits_of(seen)[number]
+    shapes = Parts(seen.start)
+    received, sent = shapes.list(first.message), shapes.list(first.upload)
+    if not received or not sent:
+        raise ValueError(
+            f"{seen.algorithm.label} does not send whole arrays of the model's shape, and no attack here is for it"
+        )
+    weight = 1.0 if averages_by_weight(visit.phase) else first.task.weight
+    share = weight / (seen.rows if seen.reduction == "mean" else 1)
+    value = getattr(first.upload, "gradient", None)
+    if value is None and (visit.steps == 0 or seen.algorithm.label == "dsgd"):
+        value = sent[0]
+    elif value is None:
+        value = scale(-1 / (float(visit.algorithm.step_size) * visit.steps), sent[0])
+    return Gradient(tuple(range(seen.rows)), received[0], scale(1 / share, value))
 
 
 def telescoped(seen: Transcript) -> Tree:
     """Return the sum of all that a client ever added to the server's sum over its clients: what it holds now.
 
-    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij, at M = 1
-    to the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round, less what the server knows.
-    () for methods without such a sum.
+    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij (over NM in
+    the exact scaling), at M = 1 to the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round,
+    less what the server knows. () for methods without such a sum.
     """
     own = (one for one in seen.exchanges if seen.algorithm.phases()[one.task.place] is seen.algorithm)
     credits = [seen.algorithm.at(one.task.round).credit(one.upload) for one in own]
     return map_trees(lambda *parts: sum(parts), *credits)
 
 
-def noise_in(seen: Transcript, system: System) -> np.ndarray:
+def noise_in(seen: Transcript) -> np.ndarray:
     """Return the standard deviation of the noise in every equation, which is no secret: that of a private upload."""
-    found = []
-    for number in range(len(seen.exchanges)):
-        one = seen.exchanges[number]
+    shapes = Parts(seen.start)
+    found: list[float] = []
+    for one in seen.exchanges:
         phase = seen.algorithm.phases()[one.task.place]
-        noises = [t for t in seen.algorithm.transforms_of(phase) if isinstance(t, Gaussian) and not t.on_the_sum]
-        width = int(np.sum(system.exchanges == number))
-        spread = np.zeros(width)
-        for noise in noises:
-            bounds = np.broadcast_to(np.array([float(bound) for bound in noise.bounds]), (width,))
-            spread = np.hypot(spread, float(noise.noise_multiplier) * width**0.5 * bounds)
-        found.append(spread)
-    return np.concatenate(found)
+        fields = list(parts(one.upload).values())
+        spread = np.zeros(len(fields))
+        for noise in seen.algorithm.transforms_of(phase):
+            if isinstance(noise, Gaussian) and not noise.on_the_sum:
+                bounds = np.broadcast_to([float(bound) for bound in noise.bounds], spread.shape)
+                spread = np.hypot(spread, float(noise.noise_multiplier) * len(fields) ** 0.5 * bounds)
+        found += [float(size) for size, field in zip(spread, fields) for _ in shapes.list(field)]
+    return np.array(found)
 
 
 def best_of(estimates: Sequence[Estimate], each: int) -> list[Gradient]:
@@ -139,8 +142,3 @@ def recovered_labels(gradients: Sequence[Gradient], rows: int) -> np.ndarray | N
 def span_of(gradients: Sequence[Gradient], inputs: int, rows: int) -> np.ndarray | None:
     """Return a basis of what the gradients tell of the span of a client's rows; None without a first dense layer."""
     return row_space([one.value for one in gradients], inputs, rows)
-
-
-def _step_size(algorithm: Algorithm, round_index: int) -> float:
-    size = algorithm.step_size
-    return float(size(round_index)) if callable(size) else float(size)

@@ -30,7 +30,7 @@ class Layer(NamedTuple):
 
 
 def dense_layers(tree: Tree) -> Iterator[Layer]:
-    """Return the dense layers of a model, or of a gradient of it, in their order.
+    """Return the dense layers of a model, or of a gradient of it, in the order of the tree: for dicts, of their names.
 
     They are found by the names ``w`` and ``b``, or Flax's ``kernel`` and ``bias``.
     """
@@ -90,7 +90,8 @@ def quotients(gradients: Sequence[Tree], inputs: int, most: int, box: tuple[floa
     every = np.concatenate(found)
     if box is not None:
         slack = PLAUSIBLE * (box[1] - box[0])
-        every = every[(every.min(1, initial=box[0]) >= box[0] - slack) & (every.max(1, initial=0) <= box[1] + slack)]
+        lowest, highest = every.min(1, initial=np.inf), every.max(1, initial=-np.inf)
+        every = every[(lowest >= box[0] - slack) & (highest <= box[1] + slack)]
     return most_frequent(every, most)
 
 

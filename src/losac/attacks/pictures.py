@@ -20,7 +20,7 @@ MOST_COLUMNS = 12
 def draw(pictures: Mapping[str, np.ndarray], data: Data) -> Figure:
     """Return a figure of rows, the real ones first: images, one on each place, or else maps of rows and features.
 
-    Each is labelled with the mean over its rows of their peak signal-to-noise ratio.
+    Each is labelled with the median over its rows of their peak signal-to-noise ratio.
 
     Args:
       pictures: of :class:`losac.attacks.Audit`.
@@ -29,7 +29,9 @@ def draw(pictures: Mapping[str, np.ndarray], data: Data) -> Figure:
     real = pictures["real"]
     low, high = data.box or (float(real.min()), float(real.max()))
     labels = {
-        name: name if name == "real" else f"{name}\n{decibels(((rows - real) ** 2).mean(1), high - low).mean():.1f} dB"
+        name: name
+        if name == "real"
+        else f"{name}\n{np.median(decibels(((rows - real) ** 2).mean(1), high - low)):.1f} dB"
         for name, rows in pictures.items()
     }
     shades: dict[str, Any] = {"vmin": low, "vmax": high, "interpolation": "nearest"}

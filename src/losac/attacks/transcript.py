@@ -94,7 +94,8 @@ def watch(
 ) -> list[Transcript]:
     """Run a federation in this process and return what its server sees of some clients.
 
-    Its messages are those of :func:`losac.simulate` with the same arguments, and of a federation on Flower.
+    Its messages are those of :func:`losac.simulate` with the same arguments, and of a federation on Flower; only the
+    noise of private uploads follows no seed, as in a real federation.
 
     Args:
       task, algorithm, clients_per_round, seed, dtype: as for :func:`losac.simulate`.

@@ -357,8 +357,8 @@ them for one client that takes part in {rounds} rounds: M is the number of its b
 the method has its own number). A gradient is that of some of its rows at one model; one at a model that the server
 itself sent is what most attacks ask for. What is *left open* is the mean share of the other gradients, as a standard
 deviation, that the system does not determine if gradients of the same rows, one step apart, agree to 98%. FedPAQ
-quantises what it sends, so that its gradients are known up to that; TAMUNA sends some coordinates only, which is left
-to attacks by replay. Counted from the code, in half a minute, by
+quantises what it sends, so that its gradients are known up to that; TAMUNA sends some coordinates only, for which
+there is no attack here. Counted from the code, in half a minute, by
 
 ```
 {command}

@@ -64,12 +64,13 @@ def recovery(method: list[Any], noises: list[float], seeds: list[int]) -> list[d
     made = Method(*method).make(ROWS)
     knows = Data((784,), (0.0, 1.0), 10, (28, 28))
     plan = Plan(("inverting", "rowspace"), ("paper",), rounds=UPLOADS)
+    bounds = clips(problem("mnist", "softmax", ROWS, seeds[0])[0], made)
     found: list[dict[str, Any]] = []
     defences = [("noise", z, None) for z in noises] + [(name, None, one) for name, one in COMPRESSED.items()]
     for name, z, transform in defences:
         for seed in seeds:
             task, means = problem("mnist", "softmax", ROWS, seed)
-            chosen = made.replace(uploads=(transform,)) if z is None else protected(made, clips(task, made), z)
+            chosen = made.replace(uploads=(transform,)) if z is None else protected(made, bounds, z)
             one = audit(task, chosen, knows, plan, clients=(0, 1), class_means=means, seed=seed)
             found.append({"defence": name, "noise": z, "seed": seed, "psnr": dict(one.psnr), "labels": one.labels,
                           "error": one.error})  # fmt: skip
@@ -124,7 +125,13 @@ def budgets(method: list[Any], noises: list[float], seeds: list[int]) -> list[di
 
 def epsilons(method: Any) -> dict[str, float | None]:
     """Return ε for both adversaries, where there is one."""
-    run = {"rounds": ROUNDS, "clients": CLIENTS, "clients_per_round": SAMPLED, "participations": UPLOADS}
+    run = {
+        "rounds": ROUNDS,
+        "clients": CLIENTS,
+        "clients_per_round": SAMPLED,
+        "participations": UPLOADS,
+        "fewest": SAMPLED,
+    }
     found: dict[str, float | None] = {}
     for adversary in ("server", "outside"):
         try:
