@@ -251,7 +251,7 @@ def test_all_that_a_losac_client_sends_adds_up_to_its_table(blocks, scaling):
     ids=str,
 )
 def test_methods_that_are_not_linear_are_refused(algorithm):
-    with pytest.raises(NotLinearError, match="replay|no attack here"):
+    with pytest.raises(NotLinearError, match=r"replay|no attack here"):
         system_of(seen_of(algorithm))
 
 
