@@ -29,7 +29,7 @@ from losac.attacks import (
     visits_of,
     watch,
 )
-from losac.attacks.algebra import Parts
+from losac.attacks.parts import Parts
 
 ROUNDS, ETA = 4, 0.05
 

@@ -6,7 +6,7 @@ real data; :func:`what_leaks` counts it for every method.
 """
 
 from losac.attacks.algebra import Estimate, NotLinearError, System, Unknown, solve, system_of
-from losac.attacks.attack import ATTACKS, Attack, Data, Recovered, run, run_unrolled
+from losac.attacks.attack import ATTACKS, Attack, Data, Recovered, run
 from losac.attacks.audit import Audit, Plan, audit, telescoping_error
 from losac.attacks.evidence import (
     Evidence,
@@ -24,6 +24,7 @@ from losac.attacks.measures import Likeness, decibels, label_accuracy, likeness,
 from losac.attacks.public import Ground, cut
 from losac.attacks.replay import replay, row_gradient, true_gradients, visits_of
 from losac.attacks.transcript import Exchange, Transcript, watch
+from losac.attacks.unrolled import run_unrolled
 from losac.attacks.what_leaks import Leak, as_markdown, what_leaks
 
 __all__ = [

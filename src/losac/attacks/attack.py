@@ -18,11 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from losac.attacks.algebra import Parts
 from losac.attacks.evidence import Evidence
-from losac.attacks.replay import Oracle, Query, Visit, replay, visits_of
 from losac.attacks.search import search
-from losac.attacks.transcript import Transcript
 from losac.trees import Array, Tree, map_trees
 
 
@@ -104,47 +101,11 @@ def run(
       restarts: from how many starts; the best one counts.
       seed: of the starts.
     """
-    _check_classes(attack, data)
+    check_classes(attack, data)
     stacked = map_trees(lambda *leaves: np.stack(leaves), *evidence)
-    bases = _bases(attack, spans, len(evidence), int(np.prod(data.shape)))
+    bases = bases_of(attack, spans, len(evidence), int(np.prod(data.shape)))
     keys = jax.random.split(jax.random.key(seed), (len(evidence), restarts))
     return best_of_starts(*_run(attack, loss, data, stacked, np.asarray(labels), bases, keys))
-
-
-def run_unrolled(
-    attack: Attack,
-    loss: Callable[..., Any],
-    seen: Transcript,
-    labels: np.ndarray,
-    data: Data,
-    *,
-    span: np.ndarray | None = None,
-    restarts: int = 1,
-    seed: int = 0,
-) -> Recovered:
-    """Attack one client by all that it sent, differentiating through its local steps over all rounds.
-
-    A guess of the data is put through the client's whole work and compared with every upload. This needs no gradient
-    to be known, and uses what the algebra cannot: that all gradients come from the same rows.
-
-    Args:
-      attack, loss, data, restarts, seed: as for :func:`run`.
-      seen: the client's transcript.
-      labels: of its rows.
-      span: of its rows, where the attack keeps to it.
-    """
-    _check_classes(attack, data)
-    bases = _bases(attack, [span], 1, int(np.prod(data.shape)))
-    keys = jax.random.split(jax.random.key(seed), (1, restarts))
-    labels, visits = np.asarray(labels)[None], visits_of(seen)
-
-    @jax.jit
-    def all_starts(uploads: Array, labels: Array, bases: Array, keys: Array) -> tuple[Array, Array, Array]:
-        gap = uploads_apart(attack.distance, loss, seen, visits, uploads)
-        one = partial(_search_one, attack, data, gap)
-        return jax.vmap(jax.vmap(one, in_axes=(None, None, 0)))(labels, bases, keys)
-
-    return best_of_starts(*all_starts(innovations(seen), labels, bases, keys))
 
 
 def best_of_starts(samples: Array, labels: Array, mismatch: Array) -> Recovered:
@@ -154,14 +115,15 @@ def best_of_starts(samples: Array, labels: Array, mismatch: Array) -> Recovered:
     return Recovered(*(a[np.arange(len(best)), best] for a in found))
 
 
-def _check_classes(attack: Attack, data: Data) -> None:
+def check_classes(attack: Attack, data: Data) -> None:
+    """Refuse to look for labels without knowing how many there may be."""
     if attack.labels == "soft" and data.classes is None:
         raise ValueError(
             "this attack looks for the labels too, and must know how many classes there are: Data(classes=…)"
         )
 
 
-def _bases(attack: Attack, spans: Any, clients: int, inputs: int) -> np.ndarray:
+def bases_of(attack: Attack, spans: Any, clients: int, inputs: int) -> np.ndarray:
     """Return a basis for each client, filled up with zeros; without any, an empty one."""
     if not attack.spanned:
         return np.zeros((clients, 0, inputs), np.float32)
@@ -179,12 +141,12 @@ def _run(
     attack: Attack, loss: Any, data: Data, evidence: Evidence, labels: Array, bases: Array, keys: Array
 ) -> tuple[Array, Array, Array]:
     def one(evidence: Evidence, labels: Array, basis: Array, key: Array) -> tuple[Array, Array, Array]:
-        return _search_one(attack, data, partial(distance, attack, loss, evidence), labels, basis, key)
+        return search_one(attack, data, partial(distance, attack, loss, evidence), labels, basis, key)
 
     return jax.vmap(jax.vmap(one, in_axes=(None, None, None, 0)))(evidence, labels, bases, keys)
 
 
-def _search_one(
+def search_one(
     attack: Attack, data: Data, gap: Callable[[Array, Array], Array], labels: Array, basis: Array, key: Array
 ) -> tuple[Array, Array, Array]:
     """Look for the rows of one client from one start; return them, their labels and the mismatch.
@@ -249,47 +211,6 @@ def apart(kind: str, found: Tree, observed: Tree) -> Array:
     if kind == "cosine":
         return 1 - (a @ b) / jnp.sqrt(jnp.maximum((a @ a) * (b @ b), 1e-30))
     return ((a - b) ** 2).sum() / (1.0 if kind == "sum" else jnp.maximum(b @ b, 1e-30))
-
-
-def innovations(seen: Transcript) -> Array:
-    """Return the uploads less those of a client without gradients, part by part: [parts, d]."""
-    messages, start = map_trees(
-        lambda a: np.asarray(a, np.float64), ([one.message for one in seen.exchanges], seen.start)
-    )
-    sent = [one.upload for one in seen.exchanges]
-    known = replay(seen, visits_of(seen), messages, start, lambda query, params: map_trees(np.zeros_like, params), sent)
-    parts = Parts(seen.start)
-    found = [parts.flat(a) - parts.flat(b) for a, b in zip(parts.list(sent), parts.list(known))]
-    if not found:
-        raise ValueError(
-            f"{seen.algorithm.label} does not send whole arrays of the model's shape, and cannot be attacked by them"
-        )
-    return np.stack(found).astype(np.float32)
-
-
-def uploads_apart(
-    kind: str, loss: Any, seen: Transcript, visits: Sequence[Visit], observed: Array
-) -> Callable[[Array, Array], Array]:
-    """Return how far the uploads of a client with some rows and labels are from the observed ones."""
-    messages, start = map_trees(jnp.asarray, ([one.message for one in seen.exchanges], seen.start))
-    sent, parts = [one.upload for one in seen.exchanges], Parts(seen.start)
-
-    def uploads(oracle: Oracle) -> Array:
-        found = parts.list(replay(seen, visits, messages, start, oracle, sent))
-        return jnp.stack([jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(part)]) for part in found])
-
-    known = uploads(lambda query, params: map_trees(jnp.zeros_like, params))
-
-    def gap(x: Array, y: Array) -> Array:
-        def oracle(query: Query, params: Tree) -> Tree:
-            rows = np.array(query.rows)
-            return jax.grad(lambda p: query.factor * jax.vmap(partial(row_loss, loss, p))(x[rows], y[rows]).sum())(
-                params
-            )
-
-        return jax.vmap(partial(apart, kind))(uploads(oracle) - known, observed).mean()
-
-    return gap
 
 
 def row_loss(loss: Any, params: Tree, x: Array, y: Array) -> Array:

@@ -11,12 +11,13 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm
 from losac.attacks.algebra import Estimate, NotLinearError, solve, system_of
-from losac.attacks.attack import ATTACKS, Data, Recovered, run, run_unrolled
+from losac.attacks.attack import ATTACKS, Data, Recovered, run
 from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, recovered_labels, span_of, stack, telescoped
 from losac.attacks.layers import quotients
 from losac.attacks.measures import label_accuracy, likeness, relative_error, span_angle
 from losac.attacks.replay import true_gradients
 from losac.attacks.transcript import Transcript, mean_gradient, watch
+from losac.attacks.unrolled import run_unrolled
 from losac.history.simulate import Dtype
 from losac.simulation.engine import precision
 from losac.task import Task

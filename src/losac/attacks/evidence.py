@@ -9,8 +9,9 @@ import jax
 import numpy as np
 
 from losac.algorithms.privacy import Gaussian, parts
-from losac.attacks.algebra import Estimate, Parts
+from losac.attacks.algebra import Estimate
 from losac.attacks.layers import labels_in, row_space
+from losac.attacks.parts import Parts
 from losac.attacks.replay import visits_of
 from losac.attacks.transcript import Transcript
 from losac.simulation.client import averages_by_weight
