@@ -12,8 +12,6 @@ import pytest
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
 
-"""Flower apps, which tests submit to a federation."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the federation of processes first: by far the longest test, it must not be what all others wait for."""

@@ -24,6 +24,7 @@ _LOOKS: dict[str, Style] = {
     "fedprox": Style("#999999", "<", _DOTTED, "2px,2px"),
     "dsgd": Style("#555555", "d", "-", "solid"),
     "feddualavg": Style("#882255", "h", _DOTTED, "2px,2px"),
+    "feddyn": Style("#AA4499", "v", _CHAIN, "8px,3px,2px,3px"),
     "fedadmm": Style("#999933", "H", "-", "solid"),
     "fedadmm_exact": Style("#999933", "H", _DASHED, "8px,3px"),
 }  # fmt: skip

@@ -51,8 +51,8 @@ METHODS = (
     Method("dsgd", 1), *(Method(name, t) for name in ("fedavg", "scaffold", "mime_svrg") for t in (1, 5)),
     *(Method("losac", t, m) for m in (1, 5) for t in (1, 5)), Method("feddyn", 5), Method("fedadmm", 5),
 )  # fmt: skip
-SHORT = 11
-"""How many of them the short form has: those that the paper compares."""
+LONG = ("feddyn", "fedadmm")
+"""Which of them the short form leaves out: those that the paper does not attack."""
 PLAN = Plan(("inverting", "rowspace"), ("paper", "inverting"), rounds=ROUNDS)
 CLASSICS = ("dlg", "dlg-adam", "idlg")
 """Attacks that are compared on DSGD only, which sends what they were made for."""
@@ -71,8 +71,8 @@ def jobs(options: Options) -> list[Job]:
         )
         for data, model, rows in cases
         for seed in (options.seeds[:1] if options.quick else options.seeds)
-        for method in (METHODS[:SHORT] if options.quick else METHODS)
-        if method.blocks <= rows
+        for method in METHODS
+        if method.blocks <= rows and not (options.quick and method.name in LONG)
     ]
 
 
@@ -81,9 +81,8 @@ def measure(data: str, model: str, rows: int, method: list[Any], seed: int, quic
     task, means = problem(data, model, rows, seed)
     knows = Data((task.data.x.shape[1],), BOXES[data], SHAPES[data].classes, IMAGES.get(data))
     chosen = Method(*method)
-    # in the short form a single row, which is known outright, is not searched for
     classics = CLASSICS if chosen.name == "dsgd" and not quick else ()
-    plan = PLAN._replace(
+    plan = PLAN._replace(  # in the short form a single row, which is known outright, is not searched for
         attacks=() if quick and rows == 1 else (*classics, *PLAN.attacks),
         printed=PLAN.printed[:1] if quick else PLAN.printed,
         unrolled=2 if rows == 8 and chosen.steps > 1 and (model == "softmax" or not quick) else 0,

@@ -264,7 +264,7 @@ def _draw_recovery(rows: Sequence[Row]) -> Drawing:
             for row in rows:
                 if (row.model, row.rows) != (model, size):
                     continue
-                place, look = labels.index(row.label), look_of(row.method if row.method != "feddyn" else "fedprox")
+                place, look = labels.index(row.label), look_of(row.method)
                 shown = min(row.best, 100.0)
                 panel.plot([row.entry["psnr"]["paper, as printed"], shown], [place, place], color="0.85", zorder=1)
                 panel.plot(shown, place, "o", color=look.colour, zorder=3)
