@@ -20,6 +20,7 @@ _NAMES = {
     "sweep": "losac.history",
     "History": "losac.history",
     "Sweep": "losac.history",
+    "Callback": "losac.history",
     "DivergedError": "losac.history",
     "tune": "losac.tuning",
     "Tuning": "losac.tuning",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from losac import tuning as tuning
     from losac._devices import distributed as distributed
     from losac.data import FederatedData as FederatedData
+    from losac.history import Callback as Callback
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
     from losac.history import Sweep as Sweep

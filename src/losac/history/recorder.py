@@ -48,6 +48,21 @@ class Recorder:
         self.seconds: list[float] = []
         self.diverged: int | None = None
 
+    def go_on(self, earlier: History) -> None:
+        """Continue the record of an earlier part of the run, its time included."""
+        mine = (self.header.algorithm.label, self.header.task, self.header.seed, self.last)
+        theirs = (earlier.algorithm, earlier.task, earlier.seed, int(earlier.rounds[-1]))
+        for name, own, other in zip(("algorithm", "task", "seed", "last round"), mine, theirs):
+            if own != other:
+                raise ValueError(
+                    f"the given history is of another run: its {name} is {other!r}, and here it is {own!r}"
+                )
+        self.rounds = earlier.rounds.tolist()
+        self.metrics = {name: series.tolist() for name, series in earlier.metrics.items()}
+        self.totals = list(np.stack([earlier.bytes_up, earlier.bytes_down, earlier.gradients], axis=1).astype(float))
+        self.seconds = earlier.seconds.tolist()
+        self.began -= self.seconds[-1]
+
     def add(self, measured: Measured) -> None:
         """Take in one call of the program."""
         now = time.perf_counter() - self.began

@@ -10,8 +10,10 @@ import numpy as np
 
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
+from losac.history.callbacks import Callback
 from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
+from losac.history.telling import told
 from losac.simulation.engine import precision
 from losac.simulation.layout import Layout
 from losac.simulation.residence import make_engine
@@ -44,6 +46,7 @@ def simulate(
     keep_state: bool = False,
     store: str | Path = "auto",
     progress: Callable[[History], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> History:
     """Simulate a federation.
 
@@ -67,12 +70,14 @@ def simulate(
         that φ stays the sum of the table.
       matmul: the precision of matrix products of single-precision numbers: ``"float32"``, or faster on a GPU and less
         exact ``"tensorfloat32"`` or ``"bfloat16"``; by default the hardware's own choice.
-      state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit.
+      state: where to go on from: the ``state`` of an earlier run with the same seed continues it bit for bit; the
+        earlier history itself, where it has its state, continues its record too.
       keep_state: keep the final state in the history (LoSAC's is M·d numbers per client).
       store: where the clients' states live: ``"device"``; ``"memory"`` or a folder, from where only those of the next
         few rounds go to the device (docs/clients.md); ``"auto"``: on the device where they fit. The numbers are the
         same.
       progress: called with the history so far about once a second.
+      callbacks: told of the start, of what is measured and of the end (:class:`~losac.Callback`).
 
     Returns:
       The history. A run that leaves the finite numbers raises :class:`~losac.DivergedError`, which holds what was
@@ -93,19 +98,33 @@ def simulate(
     plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every, gradients, table_dtype)
     check_counts(rounds, eval_every)
     check_matmul(matmul)
+    earlier = state if isinstance(state, History) else None
+    if earlier is not None and earlier.state is None:
+        raise ValueError("the given history has no state to go on from; make it with keep_state=True")
+    given = state if earlier is None else earlier.state
     with precision(plan.dtype, matmul):
-        engine = make_engine(task, algorithm, plan, seed, state, store, rounds, keep_state)
-        recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round))
+        engine = make_engine(task, algorithm, plan, seed, given, store, rounds, keep_state)
+        start = int(engine.state.round)
+        recorder = Recorder(header(engine, algorithm, seed), start)
+        if earlier is not None:
+            recorder.go_on(earlier)
         sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
-        stops = evaluation_rounds(int(engine.state.round), rounds, 1 if live else eval_every)
-        for measured in engine.run(sampler, stops, live, recorder.history):
-            recorder.add(measured)
-            if recorder.diverged is not None:
-                raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
-            if progress is not None:
-                progress(recorder.history())
-        return recorder.history(*engine.model(), engine.kept() if keep_state else None)
+        stops = evaluation_rounds(start, rounds, 1 if live else eval_every)
+        if earlier is not None and start == int(earlier.rounds[-1]):
+            del stops[0]
+        with told(callbacks, recorder, start, start + rounds) as tell:
+            for measured in engine.run(sampler, stops, live, recorder.history):
+                recorder.add(measured)
+                if recorder.diverged is not None:
+                    raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
+                if progress is not None:
+                    progress(recorder.history())
+                if tell(engine.kept):
+                    break
+            history = recorder.history(*engine.model(), engine.kept() if keep_state else None)
+            tell.finished(history)
+        return history
 
 
 def make_plan(

@@ -1,0 +1,52 @@
+"""Tells callbacks of a run: of its start, of every call of its program, and of its end, however that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from losac.history.callbacks import Callback, End, Moment, Start
+from losac.history.history import DivergedError, History
+from losac.history.recorder import Recorder
+
+
+class _Tell:
+    """Called after every call of the program with a way to its state; returns whether to stop."""
+
+    def __init__(self, callbacks: Sequence[Callback], recorder: Recorder, last: int) -> None:
+        self.callbacks, self.recorder, self.last = callbacks, recorder, last
+        self.result: History | None = None
+
+    def __call__(self, state: Callable[[], Any]) -> bool:
+        if not self.callbacks:
+            return False
+        moment = Moment(self.recorder.history(), self.last, state)
+        for callback in self.callbacks:
+            callback.on_evaluation(moment)
+        return moment.stopping
+
+    def finished(self, history: History) -> None:
+        self.result = history
+
+
+@contextmanager
+def told(callbacks: Sequence[Callback], recorder: Recorder, first: int, last: int) -> Iterator[_Tell]:
+    """Tell of the start, yield whom to tell of the rest, and tell of the end."""
+    algorithm = recorder.header.algorithm
+    start = Start(algorithm.label, algorithm.settings(), recorder.header.task, recorder.header.seed, first, last)
+    tell = _Tell(callbacks, recorder, last)
+    begun: list[Callback] = []
+    try:
+        for callback in callbacks:
+            callback.on_start(start)
+            begun.append(callback)
+        yield tell
+    except BaseException as error:
+        end: End = "diverged" if isinstance(error, DivergedError) else "failed"
+        for callback in begun:
+            callback.on_end(recorder.history() if recorder.rounds else None, end)
+        raise
+    assert tell.result is not None
+    for callback in begun:
+        callback.on_end(tell.result, "finished" if tell.result.rounds[-1] >= last else "stopped")
