@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import one_line_errors, say
+from losac.cli.errors import say
 from losac.cli.experiment import Experiment
 from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
 from losac.cli.seeds import parse_seeds
@@ -104,45 +104,44 @@ def run(
     ] = False,
 ) -> None:
     """Run a small federation, attack what its server sees, and compare with the clients' real rows."""
-    with one_line_errors():
-        check_folder(out, overwrite=overwrite)
-        experiment = Experiment(
-            data=data, model=model, clients=clients, data_dir=data_dir, step_size=step_size, local_steps=local_steps,
-            blocks=blocks, scaling=scaling, set_=set_, partition=None if _is_made(data) else partition,
-        )  # fmt: skip
-        (method,) = experiment.build_algorithms([algorithm], local_steps=5, blocks=1)
-        method = _defended(method, clip, noise)
-        from losac.attacks import Plan, audit, cut
+    check_folder(out, overwrite=overwrite)
+    experiment = Experiment(
+        data=data, model=model, clients=clients, data_dir=data_dir, step_size=step_size, local_steps=local_steps,
+        blocks=blocks, scaling=scaling, set_=set_, partition=None if _is_made(data) else partition,
+    )  # fmt: skip
+    (method,) = experiment.build_algorithms([algorithm], local_steps=5, blocks=1)
+    method = _defended(method, clip, noise)
+    from losac.attacks import Plan, audit, cut
 
-        plan = Plan(_names(attacks, "--attacks"), _names(printed, "--printed"), unrolled, rounds, 2, restarts, steps)
-        if victims > clients:
-            raise ValueError(f"--victims {victims} are more than the {clients} clients; give at most {clients}")
-        if (method.draw.blocks or 1) > samples:
-            raise ValueError(f"--blocks {blocks} are more than the {samples} rows of a client; raise --samples")
-        ground = cut(experiment.load_data(seed), samples, seed)
-        spent = _epsilon(method, rounds, clients, clients_per_round, delta)
-        if not (json or quiet):
-            say(f"Attacking {victims} of {clients} clients …")
-        found = audit(
-            experiment.build_task(ground.clients), method, ground.data, plan, clients=range(victims),
-            class_means=ground.class_means, clients_per_round=clients_per_round, seed=seed,
-        )  # fmt: skip
-        told = {
-            "data": data, "model": experiment.defaults.model if model == "auto" else model, "clients": clients,
-            "samples": samples, "partition": partition, "algorithm": method.label, "settings": method.settings(),
-            "clients_per_round": clients_per_round or clients, "seed": seed, "victims": victims, "plan": plan._asdict(),
-        }  # fmt: skip
-        result = _record(found) | {"epsilon": spent, "delta": delta if spent is not None else None}
-        result["verdict"] = verdict(found)
-        files = _save(found, ground.data, result, told, out) if out else []
-        if json:
-            typer.echo(to_json({"config": told, "result": result, "files": [str(path) for path in files]}))
-            return
-        if not quiet:
-            _tell(found, method, spent, delta)
-        if not (quiet and files):
-            typer.echo(result["verdict"])
-        print_paths(files, hint=False)
+    plan = Plan(_names(attacks, "--attacks"), _names(printed, "--printed"), unrolled, rounds, 2, restarts, steps)
+    if victims > clients:
+        raise ValueError(f"--victims {victims} are more than the {clients} clients; give at most {clients}")
+    if (method.draw.blocks or 1) > samples:
+        raise ValueError(f"--blocks {blocks} are more than the {samples} rows of a client; raise --samples")
+    ground = cut(experiment.load_data(seed), samples, seed)
+    spent = _epsilon(method, rounds, clients, clients_per_round, delta)
+    if not (json or quiet):
+        say(f"Attacking {victims} of {clients} clients …")
+    found = audit(
+        experiment.build_task(ground.clients), method, ground.data, plan, clients=range(victims),
+        class_means=ground.class_means, clients_per_round=clients_per_round, seed=seed,
+    )  # fmt: skip
+    told = {
+        "data": data, "model": experiment.defaults.model if model == "auto" else model, "clients": clients,
+        "samples": samples, "partition": partition, "algorithm": method.label, "settings": method.settings(),
+        "clients_per_round": clients_per_round or clients, "seed": seed, "victims": victims, "plan": plan._asdict(),
+    }  # fmt: skip
+    result = _record(found) | {"epsilon": spent, "delta": delta if spent is not None else None}
+    result["verdict"] = verdict(found)
+    files = _save(found, ground.data, result, told, out) if out else []
+    if json:
+        typer.echo(to_json({"config": told, "result": result, "files": [str(path) for path in files]}))
+        return
+    if not quiet:
+        _tell(found, method, spent, delta)
+    if not (quiet and files):
+        typer.echo(result["verdict"])
+    print_paths(files, hint=False)
 
 
 @app.command("algebra", epilog=_ALGEBRA_EPILOG)
@@ -157,29 +156,28 @@ def algebra(
     json: _Json = False,
 ) -> None:
     """Count, from the code of each method, which gradients of a client its messages give away exactly."""
-    with one_line_errors():
-        for name in names or []:
-            find_algorithm(name)
-        if markdown is not None and not markdown.parent.is_dir():
-            raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
-        from losac.algorithms import ALGORITHMS
-        from losac.attacks import what_leaks
+    for name in names or []:
+        find_algorithm(name)
+    if markdown is not None and not markdown.parent.is_dir():
+        raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
+    from losac.algorithms import ALGORITHMS
+    from losac.attacks import what_leaks
 
-        chosen = dict.fromkeys(names or ALGORITHMS)
-        counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
-        leaks = list(what_leaks(chosen, rounds=rounds, **counts))
-        if markdown is not None:
-            command = [
-                "losac attack algebra",
-                *(names or []),
-                f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
-            ]
-            markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
-        if json:
-            typer.echo(to_json([leak._asdict() for leak in leaks]))
-            return
-        _print_leaks(leaks, rounds)
-        print_paths([markdown] if markdown else [], hint=False)
+    chosen = dict.fromkeys(names or ALGORITHMS)
+    counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
+    leaks = list(what_leaks(chosen, rounds=rounds, **counts))
+    if markdown is not None:
+        command = [
+            "losac attack algebra",
+            *(names or []),
+            f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
+        ]
+        markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
+    if json:
+        typer.echo(to_json([leak._asdict() for leak in leaks]))
+        return
+    _print_leaks(leaks, rounds)
+    print_paths([markdown] if markdown else [], hint=False)
 
 
 @app.command("report", epilog=_REPORT_EPILOG)
@@ -199,17 +197,16 @@ def report(
     quiet: Annotated[bool, _option(_OUTPUT, "Print the path of the page only.", "--quiet", "-q")] = False,
 ) -> None:
     """Write one page: the paper's attack, the strong ones, and what defences cost and buy."""
-    with one_line_errors():
-        from losac.cli.reproduce import conclude_all
-        from losac.reproduce import STUDIES, Options
+    from losac.cli.reproduce import conclude_all
+    from losac.reproduce import STUDIES, Options
 
-        options = Options(tuple(parse_seeds(seeds)), quick)
-        folder = out or Path("leakage-quick" if quick else "leakage")
-        made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
-        conclude_all(
-            [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
-            json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
-        )  # fmt: skip
+    options = Options(tuple(parse_seeds(seeds)), quick)
+    folder = out or Path("leakage-quick" if quick else "leakage")
+    made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
+    conclude_all(
+        [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
+        json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
+    )  # fmt: skip
 
 
 def verdict(found: Audit) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import fail, one_line_errors, say
+from losac.cli.errors import fail, say
 from losac.cli.experiment import Experiment
 from losac.cli.output import print_paths, to_json, wide_console
 from losac.cli.settings import parse_settings
@@ -38,38 +38,37 @@ def init(
     json: _Json = False,
 ) -> None:
     """Write a Flower app to start from."""
-    with one_line_errors():
-        from losac.data import datasets
-        from losac.data.names import look_up
-        from losac.deploy.app import write_app
+    from losac.data import datasets
+    from losac.data.names import look_up
+    from losac.deploy.app import write_app
 
-        look_up(data, datasets(), "data set")
-        experiment = Experiment(data=data, partition=partition)
-        (method,) = experiment.build_algorithms([algorithm])
-        name = algorithm.partition(":")[0]
-        given = parse_settings([part for part in algorithm.partition(":")[2].split(",") if part], algorithm)
-        settings = method.settings()
-        chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
-        is_made = data in ("quadratic", "lowrank", "logistic")
-        if not is_made and "step_size" not in given:  # the default is for other numbers of rows per client
-            share = min(1.0, clients / experiment.resolved("clients"))
-            chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
-        files = write_app(
-            folder,
-            algorithm=name,
-            settings=chosen,
-            data=data,
-            model=experiment.defaults.model if model == "auto" else model,
-            partition=None if is_made else experiment.resolved("partition"),
-            clients=clients,
-            clients_per_round=clients_per_round or max(clients // 2, 1),
-            rounds=rounds,
-        )
-        if json:
-            typer.echo(to_json({"files": [str(path) for path in files]}))
-            return
-        print_paths(files, hint=False)
-        say(f"Next: losac deploy up federation {folder}")
+    look_up(data, datasets(), "data set")
+    experiment = Experiment(data=data, partition=partition)
+    (method,) = experiment.build_algorithms([algorithm])
+    name = algorithm.partition(":")[0]
+    given = parse_settings([part for part in algorithm.partition(":")[2].split(",") if part], algorithm)
+    settings = method.settings()
+    chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
+    is_made = data in ("quadratic", "lowrank", "logistic")
+    if not is_made and "step_size" not in given:  # the default is for other numbers of rows per client
+        share = min(1.0, clients / experiment.resolved("clients"))
+        chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
+    files = write_app(
+        folder,
+        algorithm=name,
+        settings=chosen,
+        data=data,
+        model=experiment.defaults.model if model == "auto" else model,
+        partition=None if is_made else experiment.resolved("partition"),
+        clients=clients,
+        clients_per_round=clients_per_round or max(clients // 2, 1),
+        rounds=rounds,
+    )
+    if json:
+        typer.echo(to_json({"files": [str(path) for path in files]}))
+        return
+    print_paths(files, hint=False)
+    say(f"Next: losac deploy up federation {folder}")
 
 
 @app.command(epilog="Example: losac deploy up federation myapp --nodes 4")
@@ -84,14 +83,13 @@ def up(
     json: _Json = False,
 ) -> None:
     """Start a SuperLink with TLS, a SuperExec and SuperNodes, and return when all are online."""
-    with one_line_errors():
-        if nodes is None and application is not None:
-            nodes = _app_config(application).get("clients")
-        federation = _federation(folder, nodes, port=port, detached=True, timeout=timeout)
-        if not json:
-            say(f"Starting {federation.nodes} nodes …")
-        federation.start()
-        _tell(federation, json=json)
+    if nodes is None and application is not None:
+        nodes = _app_config(application).get("clients")
+    federation = _federation(folder, nodes, port=port, detached=True, timeout=timeout)
+    if not json:
+        say(f"Starting {federation.nodes} nodes …")
+    federation.start()
+    _tell(federation, json=json)
 
 
 @app.command(epilog="Example: losac deploy run federation myapp --wait --set rounds=5")
@@ -106,32 +104,30 @@ def run(
     json: _Json = False,
 ) -> None:
     """Submit a run of an app to a federation that is up; its results are put into a folder of their own."""
-    with one_line_errors():
-        federation = _federation(folder)
-        given = {name.replace("_", "-"): value for name, value in parse_settings(set_ or [], "--set").items()}
-        ours = {"clients": federation.nodes, "out": str(federation.folder.fresh_results())}
-        known = _app_config(application)
-        config = {name: value for name, value in ours.items() if name in known} | given
-        told: dict[str, Any] = {"run": federation.submit(application, config), "out": config.get("out")}
-        if not json:
-            typer.echo(f"run {told['run']}\n{told['out']}")
-        if wait:
-            answer = federation.wait(told["run"], timeout)
-            told |= {"status": answer["status"], "details": answer["status-details"]}
-        if json:
-            typer.echo(to_json(told))
-        elif wait:
-            typer.echo(told["status"])
-        if wait and told["status"] != COMPLETED:
-            why = f"{told['status']}: {told['details']}; see losac deploy log {folder} {told['run']}"
-            fail(f"run {told['run']} is {why}", FAILED)
+    federation = _federation(folder)
+    given = {name.replace("_", "-"): value for name, value in parse_settings(set_ or [], "--set").items()}
+    ours = {"clients": federation.nodes, "out": str(federation.folder.fresh_results())}
+    known = _app_config(application)
+    config = {name: value for name, value in ours.items() if name in known} | given
+    told: dict[str, Any] = {"run": federation.submit(application, config), "out": config.get("out")}
+    if not json:
+        typer.echo(f"run {told['run']}\n{told['out']}")
+    if wait:
+        answer = federation.wait(told["run"], timeout)
+        told |= {"status": answer["status"], "details": answer["status-details"]}
+    if json:
+        typer.echo(to_json(told))
+    elif wait:
+        typer.echo(told["status"])
+    if wait and told["status"] != COMPLETED:
+        why = f"{told['status']}: {told['details']}; see losac deploy log {folder} {told['run']}"
+        fail(f"run {told['run']} is {why}", FAILED)
 
 
 @app.command()
 def status(folder: _Folder, json: _Json = False) -> None:
     """Print which processes run, which nodes are online, and how the runs stand."""
-    with one_line_errors():
-        _tell(_federation(folder), json=json)
+    _tell(_federation(folder), json=json)
 
 
 @app.command(epilog="Example: losac deploy log federation")
@@ -142,19 +138,17 @@ def log(
     ] = None,
 ) -> None:
     """Print what the server of a run wrote."""
-    with one_line_errors():
-        federation = _federation(folder)
-        if run_id is None and not (runs := federation.runs()):
-            raise ValueError(f"{folder} has no run yet; submit one with: losac deploy run {folder} APP")
-        typer.echo(federation.log(run_id or max(runs, key=lambda each: each["pending-at"])["run-id"]))
+    federation = _federation(folder)
+    if run_id is None and not (runs := federation.runs()):
+        raise ValueError(f"{folder} has no run yet; submit one with: losac deploy run {folder} APP")
+    typer.echo(federation.log(run_id or max(runs, key=lambda each: each["pending-at"])["run-id"]))
 
 
 @app.command()
 def down(folder: _Folder, json: _Json = False) -> None:
     """Stop all processes of a federation; its keys, states and results stay."""
-    with one_line_errors():
-        ran = _federation(folder).stop()
-        typer.echo(to_json({"stopped": ran}) if json else f"stopped: {', '.join(ran) or 'nothing ran'}")
+    ran = _federation(folder).stop()
+    typer.echo(to_json({"stopped": ran}) if json else f"stopped: {', '.join(ran) or 'nothing ran'}")
 
 
 @app.command(epilog="Example: losac deploy demo --data digits")
@@ -165,25 +159,24 @@ def demo(
     json: _Json = False,
 ) -> None:
     """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
-    with one_line_errors():
-        _federation(Path("federation"))  # says what to install where Flower is missing
-        from losac.deploy.demo import SETTINGS, demo
+    _federation(Path("federation"))  # says what to install where Flower is missing
+    from losac.deploy.demo import SETTINGS, demo
 
-        where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
-        if data == "auto":
-            data = "mnist" if _is_here("mnist") else "digits"
-        elif data not in SETTINGS:
-            raise ValueError(f"data={data!r} must be one of {', '.join(SETTINGS)}")
-        outcome = demo(where, data, rounds, (lambda line: None) if json else say)
-        if json:
-            typer.echo(to_json(outcome._asdict() | {"folder": str(where)}))
-            return
-        typer.echo(
-            f"accuracy {outcome.accuracy:.4f}, the simulator's with the same clients {outcome.simulated:.4f}\n"
-            f"largest difference of the models {outcome.difference:.1e} of the largest parameter\n"
-            f"the server's sum and what the clients hold differ by {outcome.invariant:.1e}\n"
-            f"{outcome.seconds_per_round:.1f} s per round; everything is in {where}"
-        )
+    where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
+    if data == "auto":
+        data = "mnist" if _is_here("mnist") else "digits"
+    elif data not in SETTINGS:
+        raise ValueError(f"data={data!r} must be one of {', '.join(SETTINGS)}")
+    outcome = demo(where, data, rounds, (lambda line: None) if json else say)
+    if json:
+        typer.echo(to_json(outcome._asdict() | {"folder": str(where)}))
+        return
+    typer.echo(
+        f"accuracy {outcome.accuracy:.4f}, the simulator's with the same clients {outcome.simulated:.4f}\n"
+        f"largest difference of the models {outcome.difference:.1e} of the largest parameter\n"
+        f"the server's sum and what the clients hold differ by {outcome.invariant:.1e}\n"
+        f"{outcome.seconds_per_round:.1f} s per round; everything is in {where}"
+    )
 
 
 @app.command(epilog="Example: losac deploy keys keys --host server.example.org --nodes 4")
@@ -193,17 +186,16 @@ def keys(
     nodes: Annotated[int, typer.Option(help="Clients that need a key.", min=1)],
 ) -> None:
     """Make certificates for a server and a key for every client, for a federation of several machines."""
-    with one_line_errors():
-        from losac.deploy.certificates import certificate_authority, node_key, server_certificate
-        from losac.deploy.folder import node_name
+    from losac.deploy.certificates import certificate_authority, node_key, server_certificate
+    from losac.deploy.folder import node_name
 
-        if folder.exists() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty; give another folder, nothing is overwritten")
-        authority = certificate_authority(folder)
-        files = [*authority, *server_certificate(folder, host, authority)]
-        for number in range(nodes):
-            files += node_key(folder, node_name(number))
-        print_paths(files, hint=False)
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; give another folder, nothing is overwritten")
+    authority = certificate_authority(folder)
+    files = [*authority, *server_certificate(folder, host, authority)]
+    for number in range(nodes):
+        files += node_key(folder, node_name(number))
+    print_paths(files, hint=False)
 
 
 def _is_here(data: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import INTERRUPTED, fail, one_line_errors, say
+from losac.cli.errors import INTERRUPTED, fail, say
 from losac.cli.output import to_json, wide_console
 from losac.cli.seeds import parse_seeds
 
@@ -50,16 +50,15 @@ def reproduce(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the paths of the pages only.")] = False,
 ) -> None:
     """Reproduce the paper: run its experiments, set the numbers beside its own, and judge its claims."""
-    with one_line_errors():
-        from losac.reproduce import STUDIES, Options
+    from losac.reproduce import STUDIES, Options
 
-        if listed or not names:
-            for study in STUDIES.values():
-                typer.echo(f"{study.name:12} {study.title}")
-            return
-        options = Options(tuple(parse_seeds(seeds)), quick)
-        folder = out or Path("reproduction-quick" if quick else "reproduction")
-        conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
+    if listed or not names:
+        for study in STUDIES.values():
+            typer.echo(f"{study.name:12} {study.title}")
+        return
+    options = Options(tuple(parse_seeds(seeds)), quick)
+    folder = out or Path("reproduction-quick" if quick else "reproduction")
+    conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
 
 
 def conclude_all(
