@@ -43,6 +43,8 @@ _HEAD = (
     "single",
     "corrects drift",
 )
+_EXPENDABLE = ("phases", "per step", "KB down", "KB up", "single", "per client")
+"""What is left out first where a terminal is narrow."""
 _LEGEND = """down, up: what a client of a round receives and sends, in models and in KB (1,000 bytes) of this model
 client keeps, server keeps, per client: state in models; M is the number of blocks; per client: at the server
 grads: single-sample gradients of a client in a round over n_i, and gradients in one local step
@@ -91,7 +93,7 @@ def algorithms(
         return
     if name is not None:
         _tell(name)
-    print_table(_table(found, model))
+    print_table(_table(found, model), _EXPENDABLE)
     wide_console().print(_LEGEND + _table_legend(found), style="dim", highlight=False)
 
 

@@ -119,15 +119,27 @@ def wide_console() -> Console:
     return console if console.is_terminal else Printed(width=_WIDTH_OF_FILES)
 
 
-def print_table(table: Table) -> None:
-    """Print a table; where the terminal is too narrow, turned on its side, or with cells broken instead of cut off."""
+def print_table(table: Table, expendable: Sequence[str] = ()) -> None:
+    """Print a table so that nothing in it is cut off where the terminal is too narrow for it.
+
+    It is turned on its side where that helps; else the expendable columns are left out, which is said, and then cells
+    are broken into lines.
+    """
     console = wide_console()
+    left_out = []
     if not _fits(table, console):
         turned = _turned(table)
         table = turned if _fits(turned, console) else table
-        for column in table.columns:
+    for head in expendable:
+        if not _fits(table, console):
+            table.columns = [column for column in table.columns if column.header != head]
+            left_out.append(head)
+    if not _fits(table, console):
+        for column in table.columns[1:]:
             column.no_wrap, column.overflow = False, "fold"
     console.print(table)
+    if left_out:
+        say(f"Left out in this narrow terminal: {', '.join(left_out)}; --json prints everything.")
 
 
 def _fits(table: Table, console: Console) -> bool:
