@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from click.shell_completion import add_completion_class, get_completion_class, split_arg_string
+from typer.core import TyperGroup
 
 _BREAKS = (":", "=")
 
 
 def mend_bash() -> None:
     """Have the completion of bash put such words together, and answer with what follows the last break only."""
-    usual: Any = get_completion_class("bash")
+    click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]  # newer versions of typer hold a click of their own
+    shells: Any = import_module(f"{click}.shell_completion")
+    usual = shells.get_completion_class("bash")
 
-    class Bash(usual):  # type: ignore[misc]
+    class Bash(usual):  # type: ignore[misc, valid-type]
         told = 0
 
         def get_completion_args(self) -> tuple[list[str], str]:
-            words, current = split_arg_string(os.environ["COMP_WORDS"]), int(os.environ["COMP_CWORD"])
-            *before, last = rejoin(words[: current + 1]) if current < len(words) else [*rejoin(words), ""]
-            if current < len(words) and words[current] != last:
-                self.told = _length_to_last_break(last)
-            return before[1:], last
+            args, current = super().get_completion_args()
+            if not current:
+                return rejoin(args), current
+            *args, whole = rejoin([*args, current])
+            self.told = 0 if whole == current else _length_to_last_break(whole)
+            return args, whole
 
         def format_completion(self, item: Any) -> str:
             return str(item.value)[self.told :]
 
-    add_completion_class(Bash, "bash")
+    shells.add_completion_class(Bash, "bash")
 
 
 def rejoin(words: Sequence[str]) -> list[str]:
@@ -39,7 +42,7 @@ def rejoin(words: Sequence[str]) -> list[str]:
     """
     joined: list[str] = []
     for word in words:
-        if joined and (word[0] in _BREAKS or joined[-1][-1] in _BREAKS):
+        if joined and (word[:1] in _BREAKS or joined[-1].endswith(_BREAKS)):
             joined[-1] += word
         else:
             joined.append(word)

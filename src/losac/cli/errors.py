@@ -128,9 +128,7 @@ def _can_be_installed(error: Exception) -> bool:
 
 def _is_of_the_command_line(error: Exception) -> bool:
     """Whether an error is the parser's own way to stop or to explain how a command is used."""
-    import click
-
-    return isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
+    return isinstance(error, typer.Exit | typer.Abort) or hasattr(error, "format_message")
 
 
 def _forget_stdout() -> None:
