@@ -51,7 +51,7 @@ class Pace:
     """How fast a run advances: rounds of this process over their time, without the first, which compiles."""
 
     start: int
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=lambda: time.perf_counter())
     _first: tuple[int, float] | None = None
 
     def rate(self, done: int) -> float | None:
