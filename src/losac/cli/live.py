@@ -48,7 +48,7 @@ def live(console: Console, runs: int, rounds: int) -> Iterator[Begin]:
         def begin(name: str, start: int = 0) -> Report:
             nonlocal begun
             before, begun = begun * rounds, begun + 1
-            pace = Pace(start)
+            pace = Pace()
             view.name, view.reached = name, "compiling …"
             view.update(current, completed=start, left=None)
             view.update(overall, completed=before + start)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from losac.cli.errors import say
@@ -19,7 +18,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Begin(Protocol):
-    """Told the name of each run as it begins, and the round from which it goes on; returns whom to report to."""
+    """Told the name of each run as it begins, and the round at which its bar starts; returns whom to report to."""
 
     def __call__(self, name: str, start: int = 0) -> Report:
         """Begin a run."""
@@ -43,23 +42,21 @@ def progress(runs: int, rounds: int, *, shown: bool) -> Iterator[Begin]:
         with live(console, runs, rounds) as begin:
             yield begin
     else:
-        yield lambda name, start=0: _lines(name, rounds, start)
+        yield lambda name, start=0: _lines(name, rounds)
 
 
-@dataclass
 class Pace:
-    """How fast a run advances: rounds of this process over their time, without the first, which compiles."""
+    """How fast a run advances: its rounds since it was first heard of, so without compiling, nor what is resumed."""
 
-    start: int
-    began: float = field(default_factory=lambda: time.perf_counter())
-    _first: tuple[int, float] | None = None
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
 
     def rate(self, done: int) -> float | None:
         """Return rounds per second, told the round that was reached; None where it cannot be known yet."""
         now = time.perf_counter()
-        since, at = self._first or (self.start, self.began)
         if self._first is None:
             self._first = done, now
+        since, at = self._first
         return (done - since) / (now - at) if done > since and now > at else None
 
 
@@ -87,8 +84,8 @@ def traffic(history: History) -> str:
     return f"{human_bytes(float(history.bytes_up[-1]))} up, {human_bytes(float(history.bytes_down[-1]))} down"
 
 
-def _lines(name: str, rounds: int, start: int) -> Report:
-    pace, last = Pace(start), time.perf_counter()
+def _lines(name: str, rounds: int) -> Report:
+    pace, last = Pace(), time.perf_counter()
 
     def report(history: History) -> None:
         nonlocal last
