@@ -166,6 +166,29 @@ def test_every_error_is_one_line_and_a_code(monkeypatch, error, code, said):
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", said)
 
 
+def test_an_interrupt_waits_until_an_import_has_ended(tmp_path):
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndone = True\n")
+    code = """
+import signal, time
+from losac.__main__ import interrupt
+signal.signal(signal.SIGINT, interrupt)
+try:
+    import slow
+    time.sleep(20)
+except KeyboardInterrupt:
+    print(slow.done)
+"""
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_a_mistake_in_the_program_is_one_line_and_its_traceback_a_file(monkeypatch):
     result = failing(monkeypatch, RuntimeError("boom\nin detail"))
     assert result.exit_code == 1
