@@ -65,16 +65,18 @@ def download(
 ) -> None:
     """Download a data set, check it and keep it in the cache."""
     from losac.data import datasets, fetch
+    from losac.data.names import look_up
     from losac.data.sources import SOURCES
 
-    if name in datasets() and name not in SOURCES:
+    look_up(name, datasets(), "data set")
+    if name not in SOURCES:
         where = _whereabouts(name)[0]
         if json:
             print_json({"name": name, "path": None, "terms": None, "where": where})
         else:
             say(f"{name} needs no download: it {where}")
         return
-    path = fetch(name)
+    path = fetch(name, progress=not (json or quiet))
     terms = SOURCES[name].terms
     if json:
         print_json({"name": name, "path": str(path), "terms": terms, "where": "in the cache"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,9 +93,12 @@ def init(
     """Write a Flower app to start from."""
     from losac.data import datasets
     from losac.data.names import look_up
+    from losac.data.partition import parse
     from losac.deploy.app import write_app
 
     look_up(data, datasets(), "data set")
+    if partition is not None:
+        parse(partition)
     experiment = Experiment(data=data, partition=partition)
     (method,) = experiment.build_algorithms([algorithm])
     name = algorithm.partition(":")[0]
@@ -121,7 +125,7 @@ def init(
         return
     print_paths(files, hint=False)
     if not quiet:
-        say(f"Next: losac deploy up federation {folder}")
+        say(f"Next: losac deploy up federation {shlex.quote(str(folder))}")
 
 
 @app.command(epilog=_UP_EPILOG)
@@ -139,6 +143,11 @@ def up(
     """Start a SuperLink with TLS, a SuperExec and SuperNodes, and return when all are online."""
     if nodes is None and application is not None:
         nodes = _app_config(application).get("clients")
+    _require_flower()
+    from losac.deploy.folder import Folder
+
+    if nodes is None and Folder(folder).read() is None:
+        raise ValueError(f"{folder} is new: give its number of nodes, as --nodes 4, or the folder of an app")
     federation = _federation(folder, nodes, port=port, detached=True, timeout=timeout)
     if not (json or quiet):
         say(f"Starting {federation.nodes} nodes …")
@@ -243,7 +252,7 @@ def demo(
     quiet: Annotated[bool, quiet_option("the folder")] = False,
 ) -> None:
     """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
-    _federation(Path("federation"))  # says what to install where Flower is missing
+    _require_flower()
     from losac.deploy.demo import SETTINGS, demo
 
     where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
@@ -304,12 +313,19 @@ def _is_here(data: str) -> bool:
     return True
 
 
-def _federation(folder: Path, nodes: int | None = None, **options: Any) -> LocalFederation:
-    """Return a folder's federation; say what to install where Flower is missing."""
+def _require_flower() -> None:
+    """Say what to install where Flower is missing."""
     try:
-        from losac.deploy import LocalFederation
+        import losac.deploy  # noqa: F401
     except ModuleNotFoundError as error:
         raise ValueError(f"losac deploy needs {error.name}; install it with: pip install 'losac[flower]'") from None
+
+
+def _federation(folder: Path, nodes: int | None = None, **options: Any) -> LocalFederation:
+    """Return a folder's federation."""
+    _require_flower()
+    from losac.deploy import LocalFederation
+
     return LocalFederation(folder, nodes, **options)
 
 

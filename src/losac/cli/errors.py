@@ -30,6 +30,9 @@ _WAYS_OUT = {
     errno.EPERM: "choose a file or folder that you may use",
     errno.EROFS: "choose a folder that can be written to",
     errno.ENOENT: "check the path",
+    errno.EEXIST: "choose another path",
+    errno.ENOTDIR: "choose another path, or move the file out of the way",
+    errno.EISDIR: "give a file",
 }
 
 
