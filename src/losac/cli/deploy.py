@@ -38,7 +38,7 @@ _UP_EPILOG = """Examples:
 
 losac deploy up federation myapp
 
-losac deploy up federation --nodes 4 --port 9092"""
+losac deploy up federation --nodes 5 --port 9092"""
 _RUN_EPILOG = """Examples:
 
 losac deploy run federation myapp
@@ -53,7 +53,7 @@ _LOG_EPILOG = """Examples:
 
 losac deploy log federation
 
-losac deploy log federation 4871026347192045713"""
+losac deploy log federation --quiet"""
 _DOWN_EPILOG = "Example: losac deploy down federation"
 _DEMO_EPILOG = """Examples:
 
