@@ -96,6 +96,12 @@ def test_algebra_prints_a_table_and_says_what_is_not_linear():
     assert len(re.findall(r"\bown\b", result.stdout)) == 2
 
 
+def test_algebra_names_quietly_what_gives_a_gradient_away():
+    options = ["--blocks", "1", "--local-steps", "2", "--rounds", "2", "--quiet"]
+    result = losac("attack", "algebra", "fedavg", "dsgd", *options)
+    assert (result.stdout, result.stderr) == ("dsgd\n", "")
+
+
 def test_algebra_refuses_wrong_values(tmp_path):
     assert "did you mean 'losac'" in refused("attack", "algebra", "losca")
     assert "such as 1,5" in refused("attack", "algebra", "losac", "--blocks", "one")

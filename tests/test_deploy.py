@@ -302,6 +302,34 @@ def test_init_refuses_what_it_would_overwrite_or_shadow(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+def test_a_new_federation_needs_its_number_of_nodes(tmp_path):
+    assert "--nodes 4" in refused("deploy", "up", str(tmp_path), "--quiet")
+
+
+def test_the_demo_knows_two_data_sets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "must be auto or one of mnist, digits" in refused("deploy", "demo", "--data", "har")
+
+
+def test_what_stands_and_what_stopped_is_told_quietly(tmp_path):
+    Folder(tmp_path).write(Settings(1))
+    record = start(tmp_path, "node-0", SLEEP)
+    assert losac("deploy", "status", str(tmp_path), "--quiet").stdout == "node-0\n"
+    assert json.loads(losac("deploy", "status", str(tmp_path), "--json").stdout)["processes"]["node-0"] == record.pid
+    assert losac("deploy", "down", str(tmp_path), "--quiet").stdout == "node-0\n"
+    assert losac("deploy", "down", str(tmp_path), "--quiet").stdout == ""
+
+
+def test_files_are_told_as_json(tmp_path):
+    made = losac("deploy", "keys", str(tmp_path / "keys"), "--host", "localhost", "--nodes", "1", "--json")
+    assert {Path(path) for path in json.loads(made.stdout)["files"]} == set((tmp_path / "keys").iterdir())
+    assert made.stderr == ""
+    quiet = losac("deploy", "init", str(tmp_path / "quiet-app"), "--quiet")
+    assert all(Path(line).is_file() for line in quiet.stdout.splitlines())
+    assert quiet.stderr == ""
+    assert "is not a partition" in refused("deploy", "init", str(tmp_path / "a"), "--partition", "dirchlet:0.3")
+
+
 def test_a_run_is_refused_for_no_app_and_for_unknown_settings(tmp_path):
     Folder(tmp_path).write(Settings(1))
     assert "is no Flower app" in refused("deploy", "run", str(tmp_path), str(tmp_path))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import one_line_errors
-from losac.cli.output import to_json, wide_console
+from losac.cli.complete import bare_algorithm_names
+from losac.cli.options import Json, option, quiet_option
+from losac.cli.output import print_json, print_table, wide_console
 from losac.cli.settings import find_algorithm
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _HEAD = (
     "single",
     "corrects drift",
 )
+_EXPENDABLE = ("phases", "per step", "KB down", "KB up", "single", "per client")
+"""What is left out first where a terminal is narrow."""
 _LEGEND = """down, up: what a client of a round receives and sends, in models and in KB (1,000 bytes) of this model
 client keeps, server keeps, per client: state in models; M is the number of blocks; per client: at the server
 grads: single-sample gradients of a client in a round over n_i, and gradients in one local step
@@ -56,36 +59,42 @@ _SYMBOLS = {
 
 
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="One of them, to read about it.", show_default=False)] = None,
-    model: Annotated[str, typer.Option(help="The model whose bytes are counted: 2nn or softmax, on MNIST.")] = "2nn",
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ALGORITHM]",
+            help="One of them, to read about it.",
+            show_default="all",
+            autocompletion=bare_algorithm_names,
+        ),
+    ] = None,
+    model: Annotated[str, option("Problem", "The model whose bytes are counted: 2nn or softmax, on MNIST.")] = "2nn",
     measure: Annotated[
-        bool, typer.Option("--measure", help="Also run each on a small problem to see whether it corrects drift.")
+        bool, option("Problem", "Also run each on a small problem to see whether it corrects drift.", "--measure")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the names only.")] = False,
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the names")] = False,
 ) -> None:
     """List the algorithms with what they cost, keep and need, measured; or tell about one of them."""
-    with one_line_errors():
-        from losac.algorithms import ALGORITHMS
+    from losac.algorithms import ALGORITHMS
 
-        if name is not None:
-            find_algorithm(name)
-        chosen = list(ALGORITHMS) if name is None else [name]
-        task = _blank_task(model)
-        if quiet:
-            typer.echo("\n".join(chosen))
-            return
-        from losac.report import profile
+    if name is not None:
+        find_algorithm(name)
+    chosen = list(ALGORITHMS) if name is None else [name]
+    task = _blank_task(model)
+    if quiet:
+        typer.echo("\n".join(chosen))
+        return
+    from losac.report import profile
 
-        found = {each: profile.measure(each, task, with_drift=measure) for each in chosen}
-        if json:
-            typer.echo(to_json([{"name": each} | row.record() | _told(each, name) for each, row in found.items()]))
-            return
-        console = wide_console()
-        if name is not None:
-            _tell(name)
-        console.print(_table(found, model))
-        console.print(_LEGEND + _table_legend(found), style="dim", highlight=False)
+    found = {each: profile.measure(each, task, with_drift=measure) for each in chosen}
+    if json:
+        print_json([{"name": each} | row.record() | _told(each, name) for each, row in found.items()])
+        return
+    if name is not None:
+        _tell(name)
+    print_table(_table(found, model), _EXPENDABLE)
+    wide_console().print(_LEGEND + _table_legend(found), style="dim", highlight=False)
 
 
 def _table_legend(found: dict[str, Profile]) -> str:
@@ -160,7 +169,7 @@ def _tell(name: str) -> None:
     table = Table("setting", "default", "allowed", "meaning", box=box.SIMPLE_HEAD, pad_edge=False)
     for parameter in words.parameters:
         table.add_row(*(plain_text(word).replace("[", r"\[") for word in parameter))
-    console.print(table)
+    print_table(table)
     console.print(f"Reference: {plain_text(words.reference)}\n", markup=False, highlight=False)
 
 

@@ -8,14 +8,35 @@ import typer
 
 from losac import __version__
 from losac.cli import algorithms, attack, compare, data, deploy, init, reproduce, run, schema, tune
+from losac.cli.errors import EXIT_CODES
+from losac.cli.group import Commands
+
+_ENVIRONMENT = {
+    "LOSAC_DATA_DIR": "a folder with data sets as NAME.npz",
+    "LOSAC_CACHE": "where downloads are kept",
+    "LOSAC_DEBUG=1": "show the traceback of an error above its line",
+    "NO_COLOR=1": "print without colours",
+}
+_EPILOG = "\n\n".join(
+    [
+        "Example: [bold]losac compare --out demo[/bold], and then open demo/report.html.",
+        "",
+        "[bold]Exit codes[/bold]",
+        *(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items()),
+        "",
+        "[bold]Environment[/bold]",
+        *(f"{name}: {meaning}" for name, meaning in _ENVIRONMENT.items()),
+    ]
+)
 
 app = typer.Typer(
     name="losac",
+    cls=Commands,
     help="Federated optimisation, compared honestly: LoSAC, SCAFFOLD and their rivals.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
-    epilog="Start with [bold]losac compare --out demo[/bold] and open demo/report.html.",
+    epilog=_EPILOG,
 )
 app.command("init", epilog=init.EPILOG)(init.init)
 app.command("run", epilog=run.EPILOG)(run.run)
@@ -52,4 +73,4 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="losac")

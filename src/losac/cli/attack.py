@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import one_line_errors, say
+from losac.cli.complete import (
+    algorithm_names,
+    attack_names,
+    bare_algorithm_names,
+    data_names,
+    model_names,
+    partition_names,
+)
+from losac.cli.errors import say
 from losac.cli.experiment import Experiment
-from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
-from losac.cli.seeds import parse_seeds
+from losac.cli.group import Commands
+from losac.cli.options import METHOD, OUTPUT, PROBLEM, DataDir, Json, option, quiet_option
+from losac.cli.output import check_folder, fresh_folder, print_json, print_paths, print_table, save_config, to_json
+from losac.cli.seeds import parse_seeds, seeds_option
 from losac.cli.settings import find_algorithm
 
 if TYPE_CHECKING:
@@ -39,177 +49,192 @@ losac attack report --out leakage --jobs 8
 
 A run that was interrupted goes on where it stopped when the same command is given again. The numbers are those of
 losac reproduce fig6 leakage privacy."""
-_PROBLEM, _METHOD, _ATTACK, _DEFENCE, _OUTPUT = "Problem", "Algorithm", "Attack", "Defence", "Output"
+_ATTACK, _DEFENCE = "Attack", "Defence"
 _NO_ATTACK = "class mean"
 _CLEAR, _BETTER = 30.0, 3.0
 """Decibels from which rows are told apart with ease, and by which an attack must beat the class mean to count."""
 
-app = typer.Typer(help="Measure what a curious server learns of its clients' data.", no_args_is_help=True)
-
-
-def _option(panel: str, help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
-
-
-_Json = Annotated[bool, _option(_OUTPUT, "Print JSON and nothing else.", "--json")]
+app = typer.Typer(cls=Commands, help="Measure what a curious server learns of its clients' data.", no_args_is_help=True)
 
 
 @app.command("run", epilog=_RUN_EPILOG)
 def run(
-    data: Annotated[str, _option(_PROBLEM, "Data set with labels; see losac data list.")] = "digits",
-    model: Annotated[str, _option(_PROBLEM, "softmax, 2nn, cnn or logistic; auto is by data set.")] = "auto",
-    clients: Annotated[int, _option(_PROBLEM, "N, the number of clients.", min=1)] = 4,
-    samples: Annotated[int, _option(_PROBLEM, "n_i, the rows of each client; all others are public.", min=1)] = 8,
-    partition: Annotated[str, _option(_PROBLEM, "As for losac run.")] = "iid",
-    data_dir: Annotated[
-        Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")
-    ] = None,
-    algorithm: Annotated[str, _option(_METHOD, "Algorithm, as losac or scaffold:server_step=3.")] = "losac",
-    step_size: Annotated[float | None, _option(_METHOD, "η.", show_default="by data set")] = None,
+    data: Annotated[
+        str, option(PROBLEM, "Data set with labels; see losac data list.", autocompletion=data_names)
+    ] = "digits",
+    model: Annotated[
+        str, option(PROBLEM, "softmax, 2nn, cnn or logistic; auto is by data set.", autocompletion=model_names)
+    ] = "auto",
+    clients: Annotated[int, option(PROBLEM, "N, the number of clients.", min=1)] = 4,
+    samples: Annotated[int, option(PROBLEM, "n_i, the rows of each client; all others are public.", min=1)] = 8,
+    partition: Annotated[
+        str, option(PROBLEM, "iid, sorted, mixture:C, dirichlet:A, shards:K or group.", autocompletion=partition_names)
+    ] = "iid",
+    data_dir: DataDir = None,
+    algorithm: Annotated[
+        str, option(METHOD, "Algorithm, as losac or scaffold:server_step=3.", autocompletion=algorithm_names)
+    ] = "losac",
+    step_size: Annotated[float | None, option(METHOD, "η, the step size.", show_default="by data set")] = None,
     local_steps: Annotated[
-        int | None, _option(_METHOD, "T, local steps per round.", min=1, show_default="5, or the method's own")
+        int | None, option(METHOD, "T, local steps per round.", min=1, show_default="5, or the method's own")
     ] = None,
     blocks: Annotated[
-        int | None, _option(_METHOD, "M, fixed blocks of a client's data.", min=1, show_default="1")
+        int | None, option(METHOD, "M, fixed blocks of a client's data.", min=1, show_default="1")
     ] = None,
-    scaling: Annotated[str | None, _option(_METHOD, "LoSAC's scaling: paper or exact.", show_default="paper")] = None,
+    scaling: Annotated[str | None, option(METHOD, "LoSAC's scaling: paper or exact.", show_default="paper")] = None,
     set_: Annotated[
-        list[str] | None, _option(_METHOD, "Any further setting, as NAME=VALUE; repeatable.", "--set")
+        list[str] | None, option(METHOD, "Any further setting, as NAME=VALUE; repeatable.", "--set")
     ] = None,
-    clients_per_round: Annotated[int | None, _option(_METHOD, "S.", min=1, show_default="all")] = None,
-    rounds: Annotated[int, _option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
-    victims: Annotated[int, _option(_ATTACK, "Clients to attack.", min=1)] = 2,
+    clients_per_round: Annotated[
+        int | None, option(METHOD, "S, clients sampled each round.", min=1, show_default="all")
+    ] = None,
+    rounds: Annotated[int, option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
+    victims: Annotated[int, option(_ATTACK, "Clients to attack.", min=1)] = 2,
     attacks: Annotated[
-        str, _option(_ATTACK, "On the server's best estimates: dlg, dlg-adam, idlg, inverting, paper, rowspace.")
+        str,
+        option(
+            _ATTACK,
+            "On the server's best estimates: dlg, dlg-adam, idlg, inverting, paper, rowspace.",
+            autocompletion=attack_names,
+        ),
     ] = "inverting,rowspace",
     printed: Annotated[
-        str, _option(_ATTACK, "The same names, on what the paper's attacker takes for the gradient.")
+        str,
+        option(
+            _ATTACK, "The same names, on what the paper's attacker takes for the gradient.", autocompletion=attack_names
+        ),
     ] = "paper,inverting",
-    unrolled: Annotated[int, _option(_ATTACK, "First rounds to differentiate through.", min=0)] = 0,
-    restarts: Annotated[int, _option(_ATTACK, "Starts of every attack; the best counts.", min=1)] = 1,
-    steps: Annotated[int | None, _option(_ATTACK, "Steps of every attack.", min=1, show_default="its own")] = None,
+    unrolled: Annotated[int, option(_ATTACK, "First rounds to differentiate through.", min=0)] = 0,
+    restarts: Annotated[int, option(_ATTACK, "Starts of every attack; the best counts.", min=1)] = 1,
+    steps: Annotated[int | None, option(_ATTACK, "Steps of every attack.", min=1, show_default="its own")] = None,
     clip: Annotated[
-        str | None, _option(_DEFENCE, "Largest norm of an upload, or one for each of its parts: 0.1,1.")
+        str | None, option(_DEFENCE, "Largest norm of an upload, or one for each of its parts: 0.1,1.")
     ] = None,
-    noise: Annotated[float, _option(_DEFENCE, "Noise multiplier at the clients, with --clip.", min=0)] = 0.0,
-    delta: Annotated[float, _option(_DEFENCE, "δ of the (ε, δ) that is printed.")] = 1e-5,
-    seed: Annotated[int, _option(_ATTACK, "Of data, weights, draws and starts.")] = 0,
+    noise: Annotated[float, option(_DEFENCE, "Noise multiplier at the clients, with --clip.", min=0)] = 0.0,
+    delta: Annotated[float, option(_DEFENCE, "δ of the (ε, δ) that is printed.")] = 1e-5,
+    seed: Annotated[int, option(_ATTACK, "Of data, weights, draws and starts.", min=0)] = 0,
     out: Annotated[
-        Path | None, _option(_OUTPUT, "Folder for audit.json, config.json and pictures.png.", show_default="no files")
+        Path | None, option(OUTPUT, "Folder for audit.json, config.json and pictures.png.", show_default="no files")
     ] = None,
-    overwrite: Annotated[bool, _option(_OUTPUT, "Replace the results in --out.", "--overwrite")] = False,
-    json: _Json = False,
-    quiet: Annotated[
-        bool, _option(_OUTPUT, "Print the verdict, or the paths of files, only.", "--quiet", "-q")
-    ] = False,
+    overwrite: Annotated[bool, option(OUTPUT, "Replace the results in --out.", "--overwrite")] = False,
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the verdict, or the paths of files,")] = False,
 ) -> None:
     """Run a small federation, attack what its server sees, and compare with the clients' real rows."""
-    with one_line_errors():
-        check_folder(out, overwrite=overwrite)
-        experiment = Experiment(
-            data=data, model=model, clients=clients, data_dir=data_dir, step_size=step_size, local_steps=local_steps,
-            blocks=blocks, scaling=scaling, set_=set_, partition=None if _is_made(data) else partition,
-        )  # fmt: skip
-        (method,) = experiment.build_algorithms([algorithm], local_steps=5, blocks=1)
-        method = _defended(method, clip, noise)
-        from losac.attacks import Plan, audit, cut
+    check_folder(out, overwrite=overwrite)
+    experiment = Experiment(
+        data=data, model=model, clients=clients, data_dir=data_dir, step_size=step_size, local_steps=local_steps,
+        blocks=blocks, scaling=scaling, set_=set_, partition=None if _is_made(data) else partition,
+    )  # fmt: skip
+    (method,) = experiment.build_algorithms([algorithm], local_steps=5, blocks=1)
+    method = _defended(method, clip, noise)
+    from losac.attacks import Plan, audit, cut
 
-        plan = Plan(_names(attacks, "--attacks"), _names(printed, "--printed"), unrolled, rounds, 2, restarts, steps)
-        if victims > clients:
-            raise ValueError(f"--victims {victims} are more than the {clients} clients; give at most {clients}")
-        if (method.draw.blocks or 1) > samples:
-            raise ValueError(f"--blocks {blocks} are more than the {samples} rows of a client; raise --samples")
-        ground = cut(experiment.load_data(seed), samples, seed)
-        spent = _epsilon(method, rounds, clients, clients_per_round, delta)
-        if not (json or quiet):
-            say(f"Attacking {victims} of {clients} clients …")
-        found = audit(
-            experiment.build_task(ground.clients), method, ground.data, plan, clients=range(victims),
-            class_means=ground.class_means, clients_per_round=clients_per_round, seed=seed,
-        )  # fmt: skip
-        told = {
-            "data": data, "model": experiment.defaults.model if model == "auto" else model, "clients": clients,
-            "samples": samples, "partition": partition, "algorithm": method.label, "settings": method.settings(),
-            "clients_per_round": clients_per_round or clients, "seed": seed, "victims": victims, "plan": plan._asdict(),
-        }  # fmt: skip
-        result = _record(found) | {"epsilon": spent, "delta": delta if spent is not None else None}
-        result["verdict"] = verdict(found)
-        files = _save(found, ground.data, result, told, out) if out else []
-        if json:
-            typer.echo(to_json({"config": told, "result": result, "files": [str(path) for path in files]}))
-            return
-        if not quiet:
-            _tell(found, method, spent, delta)
-        if not (quiet and files):
-            typer.echo(result["verdict"])
-        print_paths(files, hint=False)
+    plan = Plan(_names(attacks, "--attacks"), _names(printed, "--printed"), unrolled, rounds, 2, restarts, steps)
+    if victims > clients:
+        raise ValueError(f"--victims {victims} are more than the {clients} clients; give at most {clients}")
+    if (method.draw.blocks or 1) > samples:
+        raise ValueError(f"--blocks {blocks} are more than the {samples} rows of a client; raise --samples")
+    ground = cut(experiment.load_data(seed), samples, seed)
+    spent = _epsilon(method, rounds, clients, clients_per_round, delta)
+    if not (json or quiet):
+        say(f"Attacking {victims} of {clients} clients …")
+    found = audit(
+        experiment.build_task(ground.clients), method, ground.data, plan, clients=range(victims),
+        class_means=ground.class_means, clients_per_round=clients_per_round, seed=seed,
+    )  # fmt: skip
+    told = {
+        "data": data, "model": experiment.defaults.model if model == "auto" else model, "clients": clients,
+        "samples": samples, "partition": partition, "algorithm": method.label, "settings": method.settings(),
+        "clients_per_round": clients_per_round or clients, "seed": seed, "victims": victims, "plan": plan._asdict(),
+    }  # fmt: skip
+    result = _record(found) | {"epsilon": spent, "delta": delta if spent is not None else None}
+    result["verdict"] = verdict(found)
+    files = _save(found, ground.data, result, told, out) if out else []
+    if json:
+        print_json({"config": told, "result": result, "files": [str(path) for path in files]})
+        return
+    if not quiet:
+        _tell(found, method, spent, delta)
+    if not (quiet and files):
+        typer.echo(result["verdict"])
+    print_paths(files, hint=False)
 
 
 @app.command("algebra", epilog=_ALGEBRA_EPILOG)
 def algebra(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[ALGORITHM]...",
+            help="Algorithms to count for.",
+            show_default="all",
+            autocompletion=bare_algorithm_names,
+        ),
     ] = None,
-    blocks: Annotated[str, typer.Option(help="Values of M, separated by commas.")] = "1,5",
-    local_steps: Annotated[str, typer.Option(help="Values of T, separated by commas.")] = "1,5",
-    rounds: Annotated[int, typer.Option(help="Rounds that the server watches.", min=1)] = 5,
-    markdown: Annotated[Path | None, typer.Option(help="Page to write.", show_default="no file")] = None,
-    json: _Json = False,
+    blocks: Annotated[str, option(METHOD, "Values of M, separated by commas.")] = "1,5",
+    local_steps: Annotated[str, option(METHOD, "Values of T, separated by commas.")] = "1,5",
+    rounds: Annotated[int, option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
+    markdown: Annotated[Path | None, option(OUTPUT, "Page to write.", show_default="no file")] = None,
+    json: Json = False,
+    quiet: Annotated[
+        bool, quiet_option("the names of methods that give a gradient away, or the path of the page,")
+    ] = False,
 ) -> None:
     """Count, from the code of each method, which gradients of a client its messages give away exactly."""
-    with one_line_errors():
-        for name in names or []:
-            find_algorithm(name)
-        if markdown is not None and not markdown.parent.is_dir():
-            raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
-        from losac.algorithms import ALGORITHMS
-        from losac.attacks import what_leaks
+    for name in names or []:
+        find_algorithm(name)
+    if markdown is not None and not markdown.parent.is_dir():
+        raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
+    from losac.algorithms import ALGORITHMS
+    from losac.attacks import what_leaks
 
-        chosen = dict.fromkeys(names or ALGORITHMS)
-        counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
-        leaks = list(what_leaks(chosen, rounds=rounds, **counts))
-        if markdown is not None:
-            command = [
-                "losac attack algebra",
-                *(names or []),
-                f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
-            ]
-            markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
-        if json:
-            typer.echo(to_json([leak._asdict() for leak in leaks]))
-            return
+    chosen = dict.fromkeys(names or ALGORITHMS)
+    counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
+    leaks = list(what_leaks(chosen, rounds=rounds, **counts))
+    if markdown is not None:
+        command = [
+            "losac attack algebra",
+            *(names or []),
+            f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
+        ]
+        markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
+    if json:
+        print_json([leak._asdict() for leak in leaks])
+        return
+    if not quiet:
         _print_leaks(leaks, rounds)
-        print_paths([markdown] if markdown else [], hint=False)
+    elif markdown is None:
+        for name in dict.fromkeys(leak.algorithm for leak in leaks if leak.exact):
+            typer.echo(name)
+    print_paths([markdown] if markdown else [], hint=False)
 
 
 @app.command("report", epilog=_REPORT_EPILOG)
 def report(
-    quick: Annotated[bool, _option(_OUTPUT, "Fewer settings, seeds and steps, marked as such.", "--quick")] = False,
-    seeds: Annotated[str, _option(_ATTACK, "Seeds, separated by commas.")] = "0,1,2",
+    quick: Annotated[bool, option(OUTPUT, "Fewer settings, seeds and steps, marked as such.", "--quick")] = False,
+    seeds: Annotated[str, seeds_option(_ATTACK)] = "0,1,2",
     out: Annotated[
-        Path | None, _option(_OUTPUT, "Folder for the results.", show_default="leakage, or leakage-quick")
+        Path | None, option(OUTPUT, "Folder for the results.", show_default="leakage, or leakage-quick")
     ] = None,
     workers: Annotated[
-        int | None, _option(_OUTPUT, "Processes to share the work.", "--jobs", min=1, show_default="one per core")
+        int | None, option(OUTPUT, "Processes to share the work.", "--jobs", min=1, show_default="one per core")
     ] = None,
-    data_dir: Annotated[
-        Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")
-    ] = None,
-    json: _Json = False,
-    quiet: Annotated[bool, _option(_OUTPUT, "Print the path of the page only.", "--quiet", "-q")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the path of the page")] = False,
 ) -> None:
     """Write one page: the paper's attack, the strong ones, and what defences cost and buy."""
-    with one_line_errors():
-        from losac.cli.reproduce import conclude_all
-        from losac.reproduce import STUDIES, Options
+    from losac.cli.reproduce import conclude_all
+    from losac.reproduce import STUDIES, Options
 
-        options = Options(tuple(parse_seeds(seeds)), quick)
-        folder = out or Path("leakage-quick" if quick else "leakage")
-        made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
-        conclude_all(
-            [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
-            json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
-        )  # fmt: skip
+    options = Options(tuple(parse_seeds(seeds)), quick)
+    folder = out or Path("leakage-quick" if quick else "leakage")
+    made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
+    conclude_all(
+        [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
+        json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
+    )  # fmt: skip
 
 
 def verdict(found: Audit) -> str:
@@ -323,7 +348,7 @@ def _tell(found: Audit, method: Algorithm, spent: float | None, delta: float) ->
     for name, psnr in found.psnr.items():
         told = "no attack: the mean of each row's class" if name == _NO_ATTACK else f"rows recovered, {name}"
         table.add_row(told, f"{psnr:.1f} dB, {found.recognised[name]:.0%} of rows recognised")
-    wide_console().print(table)
+    print_table(table)
 
 
 def _number(value: float | None) -> str:
@@ -341,7 +366,7 @@ def _print_leaks(leaks: list[Leak], rounds: int) -> None:
         table.add_column(word, justify="right" if index else "left")
     for leak in leaks:
         table.add_row(leak.algorithm, *cells(leak))
-    wide_console().print(table)
+    print_table(table)
 
 
 def _page(leaks: list[Leak], rounds: int, command: str) -> str:

@@ -3,70 +3,122 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import one_line_errors
+from losac.cli.complete import data_names, download_names, partition_names
+from losac.cli.errors import say
 from losac.cli.experiment import Experiment
-from losac.cli.output import wide_console
+from losac.cli.group import Commands
+from losac.cli.options import OUTPUT, PROBLEM, DataDir, Json, option, quiet_option
+from losac.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from losac.data import FederatedData
 
-app = typer.Typer(help="List, download and look at data sets.", no_args_is_help=True)
+_LIST_EPILOG = """Examples:
+
+losac data list
+
+losac data list --json"""
+_DOWNLOAD_EPILOG = """Examples:
+
+losac data download mnist
+
+losac data download har --quiet"""
+_SHOW_EPILOG = """Examples:
+
+losac data show digits
+
+losac data show digits --clients 30 --partition dirichlet:0.3 --out dirichlet.png"""
+
+app = typer.Typer(cls=Commands, help="List, download and look at data sets.", no_args_is_help=True)
 
 
-@app.command("list")
-def list_() -> None:
-    """List the data sets."""
-    with one_line_errors():
-        from rich import box
-        from rich.table import Table
+@app.command("list", epilog=_LIST_EPILOG)
+def list_(json: Json = False, quiet: Annotated[bool, quiet_option("the names")] = False) -> None:
+    """List the data sets, where each is to be had and what its authors ask."""
+    from losac.data import datasets
 
-        from losac.data import datasets
+    rows = [(name, description, *_whereabouts(name)) for name, description in datasets().items()]
+    if json:
+        print_json([dict(zip(("name", "description", "where", "terms"), row)) for row in rows])
+        return
+    if quiet:
+        typer.echo("\n".join(row[0] for row in rows))
+        return
+    from rich import box
+    from rich.table import Table
 
-        table = Table("name", "what it is", "where it is", "terms", box=box.SIMPLE_HEAD)
-        for name, description in datasets().items():
-            table.add_row(f"[bold]{name}[/bold]", description, *_whereabouts(name))
-        wide_console().print(table)
+    table = Table("name", "what it is", "where it is", "terms", box=box.SIMPLE_HEAD)
+    for name, *words in rows:
+        table.add_row(f"[bold]{name}[/bold]", *words)
+    print_table(table)
 
 
-@app.command(epilog="Example: losac data download mnist")
-def download(name: Annotated[str, typer.Argument(help="mnist, har, esr, a9a or w8a.")]) -> None:
+@app.command(epilog=_DOWNLOAD_EPILOG)
+def download(
+    name: Annotated[str, typer.Argument(help="Data set: mnist, har, esr, a9a or w8a.", autocompletion=download_names)],
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the path of the file")] = False,
+) -> None:
     """Download a data set, check it and keep it in the cache."""
-    with one_line_errors():
-        from losac.data import datasets, fetch
-        from losac.data.sources import SOURCES
+    from losac.data import datasets, fetch
+    from losac.data.names import look_up
+    from losac.data.sources import SOURCES
 
-        if name in datasets() and name not in SOURCES:
-            typer.echo(f"{name} needs no download: it {_whereabouts(name)[0]}")
-            return
-        path = fetch(name)
-        typer.echo(f"{path}\nTerms of {name}: {SOURCES[name].terms}.")
+    look_up(name, datasets(), "data set")
+    if name not in SOURCES:
+        where = _whereabouts(name)[0]
+        if json:
+            print_json({"name": name, "path": None, "terms": None, "where": where})
+        else:
+            say(f"{name} needs no download: it {where}")
+        return
+    path = fetch(name, progress=not (json or quiet))
+    terms = SOURCES[name].terms
+    if json:
+        print_json({"name": name, "path": str(path), "terms": terms, "where": "in the cache"})
+        return
+    typer.echo(str(path))
+    if not quiet:
+        say(f"Terms of {name}: {terms}.")
 
 
-@app.command(epilog="Example: losac data show digits --clients 30 --partition dirichlet:0.3")
+@app.command(epilog=_SHOW_EPILOG)
 def show(
-    name: Annotated[str, typer.Argument(help="A name of losac data list.")],
-    clients: Annotated[int | None, typer.Option(help="Number of clients.", show_default="by data set")] = None,
+    name: Annotated[str, typer.Argument(help="Data set; see losac data list.", autocompletion=data_names)],
+    clients: Annotated[
+        int | None, option(PROBLEM, "N, the number of clients.", min=1, show_default="by data set")
+    ] = None,
     partition: Annotated[
         str | None,
-        typer.Option(help="iid, sorted, mixture:C, dirichlet:A, shards:K or group.", show_default="by data set"),
+        option(
+            PROBLEM,
+            "iid, sorted, mixture:C, dirichlet:A, shards:K or group.",
+            show_default="by data set",
+            autocompletion=partition_names,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the partition.")] = 0,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with NAME.npz.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Picture to write.", show_default="NAME-partition.png")] = None,
+    seed: Annotated[int, option(PROBLEM, "Of the partition.", min=0)] = 0,
+    data_dir: DataDir = None,
+    out: Annotated[Path | None, option(OUTPUT, "Picture to write.", show_default="NAME-partition.png")] = None,
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the path of the picture")] = False,
 ) -> None:
     """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
-    with one_line_errors():
-        data = Experiment(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
-        path = out or Path(f"{name}-partition.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
+    data = Experiment(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
+    path = out or Path(f"{name}-partition.png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data.plot().savefig(path, dpi=150)
+    if json:
+        print_json({**_facts(data), "seed": seed, "files": [str(path)]})
+        return
+    if not quiet:
         for line in _summary(data):
             typer.echo(line)
-        data.plot().savefig(path, dpi=150)
-        typer.echo(str(path))
+    typer.echo(str(path))
 
 
 def _whereabouts(name: str) -> tuple[str, str]:
@@ -85,6 +137,22 @@ def _whereabouts(name: str) -> tuple[str, str]:
     if (cache_dir() / f"{name}.npz").exists():
         return "in the cache", SOURCES[name].terms
     return f"losac data download {name}", SOURCES[name].terms
+
+
+def _facts(data: FederatedData) -> dict[str, Any]:
+    """Return who holds what, as data."""
+    labelled = data.num_classes is not None
+    names = data.label_names or tuple(map(str, range(data.num_classes or 0)))
+    return {
+        "name": data.name,
+        "rows": len(data),
+        "shape": list(data.x.shape[1:]),
+        "test_rows": None if data.test is None else len(data.test[0]),
+        "clients": data.num_clients,
+        "rows_per_client": data.sizes.tolist(),
+        "labels": list(names) if labelled else None,
+        "label_counts": data.label_counts().tolist() if labelled else None,
+    }
 
 
 def _summary(data: FederatedData) -> list[str]:

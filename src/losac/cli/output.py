@@ -16,10 +16,12 @@ from losac.cli.errors import say
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from losac.history import History
 
 _WIDTH_OF_FILES = 130
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 RESULTS = (
     "history.npz", "metrics.csv", "metrics.parquet", "experiment.toml", "run.json", "clients.json", "log.txt",
     "checkpoints", "runs/*-seed*", "report.html", "comparison.csv", "comparison.png", "partition.png", "config.json",
@@ -71,6 +73,11 @@ def to_json(value: Any) -> str:
     return json.dumps(_plain(value), indent=2, ensure_ascii=False)
 
 
+def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout: all that a command with ``--json`` says."""
+    typer.echo(to_json(value))
+
+
 def summary(history: History) -> dict[str, Any]:
     """Return what a run reached and cost, for ``--json``; a diverged one reached nothing."""
     finished = history.diverged is None
@@ -92,8 +99,83 @@ def wide_console() -> Console:
     """Return the console of stdout, with room for a table where it is a file or a pipe and so has no width."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
+    class Printed(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a closed pipe to the one place that ends all commands."""
+            raise
+
+    console = Printed()
+    return console if console.is_terminal else Printed(width=_WIDTH_OF_FILES)
+
+
+def print_table(table: Table, expendable: Sequence[str] = ()) -> None:
+    """Print a table so that nothing in it is cut off where the terminal is too narrow for it.
+
+    It is turned on its side where that helps; else the expendable columns are left out, which is said, and then cells
+    are broken into lines.
+    """
+    console = wide_console()
+    left_out = []
+    if not _fits(table, console):
+        turned = _turned(table)
+        table = turned if _fits(turned, console) else table
+    for head in expendable:
+        if not _fits(table, console):
+            table.columns = [column for column in table.columns if column.header != head]
+            left_out.append(head)
+    if not _fits(table, console):
+        for column in table.columns[1:]:
+            column.no_wrap, column.overflow = False, "fold"
+    console.print(table)
+    if left_out:
+        say(f"Left out in this narrow terminal: {', '.join(left_out)}; --json prints everything.")
+
+
+def _fits(table: Table, console: Console) -> bool:
+    from rich.measure import Measurement
+
+    without_edge = console.options.update(max_width=10_000)
+    return Measurement.get(console, without_edge, table).maximum <= console.width
+
+
+def _turned(table: Table) -> Table:
+    """Return a table whose rows are the columns of another."""
+    from rich.table import Table
+
+    turned = Table(
+        box=table.box, title=table.title, title_justify=table.title_justify, title_style=table.title_style,
+        pad_edge=table.pad_edge,
+    )  # fmt: skip
+    first, *others = table.columns
+    for head in (first.header, *first.cells):
+        turned.add_column(head, justify="right" if turned.columns else "left")
+    for column in others:
+        turned.add_row(column.header, *column.cells)
+    return turned
+
+
+def human_bytes(count: float) -> str:
+    """Return a number of bytes in the unit that suits it, of 1,000 each.
+
+    >>> human_bytes(640), human_bytes(53_210), human_bytes(2.5e9)
+    ('640 B', '53.2 KB', '2.5 GB')
+    """
+    power = min(int(math.log10(count) / 3) if count >= 1 else 0, len(_UNITS) - 1)
+    return f"{count / 1000**power:.3g} {_UNITS[power]}"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> human_seconds(8.4), human_seconds(200), human_seconds(8000)
+    ('8 s', '3 min 20 s', '2 h 13 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def print_paths(paths: Sequence[Path], *, hint: bool) -> None:

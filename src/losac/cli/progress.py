@@ -1,87 +1,100 @@
-"""Live progress of runs: bars in a terminal, a few plain lines elsewhere."""
+"""Live progress of runs: bars in a terminal, a few plain lines elsewhere; always on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from losac.cli.errors import say
+from losac.cli.output import human_bytes, human_seconds
 
 if TYPE_CHECKING:
     from losac.history import History
 
 Report = Callable[["History"], None]
-Begin = Callable[[str], Report]
 _SECONDS_BETWEEN_LINES = 5.0
+
+
+class Begin(Protocol):
+    """Told the name of each run as it begins, and the round at which its bar starts; returns whom to report to."""
+
+    def __call__(self, name: str, start: int = 0) -> Report:
+        """Begin a run."""
 
 
 @contextlib.contextmanager
 def progress(runs: int, rounds: int, *, shown: bool) -> Iterator[Begin]:
-    """Yield a function that is told the name of each run as it begins and returns whom to report to."""
+    """Yield a function that is told the name of each run as it begins and returns whom to report to.
+
+    ``rounds`` is the last round of each run, also of one that goes on from an earlier round.
+    """
+    if not shown:
+        yield lambda name, start=0: lambda history: None
+        return
     from rich.console import Console
 
     console = Console(stderr=True)
-    if not shown:
-        yield lambda name: lambda history: None
-    elif console.is_terminal:
-        with _bars(console, runs, rounds) as begin:
+    if console.is_terminal:
+        from losac.cli.live import live
+
+        with live(console, runs, rounds) as begin:
             yield begin
     else:
-        yield lambda name: _lines(name, rounds)
+        yield lambda name, start=0: _lines(name, rounds)
 
 
-@contextlib.contextmanager
-def _bars(console: object, runs: int, rounds: int) -> Iterator[Begin]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+class Pace:
+    """How fast a run advances: its rounds since it was first heard of, so without compiling, nor what is resumed."""
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[measured]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=console, transient=True) as bars:  # type: ignore[arg-type]
-        overall = bars.add_task("all runs", total=runs * rounds, measured="", visible=runs > 1)
-        current = bars.add_task("", total=rounds, measured="compiling …")
-        begun = 0
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
 
-        def begin(name: str) -> Report:
-            nonlocal begun
-            before, begun = begun * rounds, begun + 1
-            bars.reset(current, description=name, total=rounds, measured="compiling …")
-            bars.update(overall, completed=before)
-            started = time.perf_counter()
+    def rate(self, done: int) -> float | None:
+        """Return rounds per second, told the round that was reached; None where it cannot be known yet."""
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = done, now
+        since, at = self._first
+        return (done - since) / (now - at) if done > since and now > at else None
 
-            def report(history: History) -> None:
-                done = int(history.rounds[-1])
-                speed = f"{done / (time.perf_counter() - started):.1f} rounds/s"
-                bars.update(current, completed=done, measured=f"{_measured(history)}, {speed}")
-                bars.update(overall, completed=before + done)
 
-            return report
+def measured(history: History) -> str:
+    """Return what a run has reached."""
+    shown = [name for name in ("loss", "accuracy") if name in history.metrics]
+    return ", ".join(f"{name} {history.final(name):.4g}" for name in shown)
 
-        yield begin
+
+def speed(rate: float | None) -> str:
+    """Return a pace in words; a slow one as seconds per round.
+
+    >>> speed(1234.5), speed(12.34), speed(0.05), speed(None)
+    ('1,234 rounds/s', '12.3 rounds/s', '20 s per round', '– rounds/s')
+    """
+    if rate is None:
+        return "– rounds/s"
+    if rate < 0.5:
+        return f"{1 / rate:.3g} s per round"
+    return f"{rate:,.0f} rounds/s" if rate >= 100 else f"{rate:.3g} rounds/s"
+
+
+def traffic(history: History) -> str:
+    """Return what the clients have sent and received so far."""
+    return f"{human_bytes(float(history.bytes_up[-1]))} up, {human_bytes(float(history.bytes_down[-1]))} down"
 
 
 def _lines(name: str, rounds: int) -> Report:
-    started = last = time.perf_counter()
+    pace, last = Pace(), time.perf_counter()
 
     def report(history: History) -> None:
         nonlocal last
         now, done = time.perf_counter(), int(history.rounds[-1])
+        rate = pace.rate(done)
         if done < rounds and now - last < _SECONDS_BETWEEN_LINES:
             return
         last = now
-        left = (now - started) * (rounds - done) / max(done, 1)
-        end = f", {left:.0f} s left" if done < rounds else ""
-        say(f"{name}: round {done} of {rounds}, {_measured(history)}, {done / (now - started):.1f} rounds/s{end}")
+        left = f", {human_seconds((rounds - done) / rate)} left" if rate and done < rounds else ""
+        say(f"{name}: round {done} of {rounds}, {measured(history)}, {speed(rate)}, {traffic(history)}{left}")
 
     return report
-
-
-def _measured(history: History) -> str:
-    shown = [name for name in ("loss", "accuracy") if name in history.metrics]
-    return ", ".join(f"{name} {history.final(name):.4g}" for name in shown)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import INTERRUPTED, fail, one_line_errors, say
-from losac.cli.output import to_json, wide_console
-from losac.cli.seeds import parse_seeds
+from losac.cli.complete import study_names
+from losac.cli.errors import FAILED, INTERRUPTED, fail, say
+from losac.cli.options import OUTPUT, SIMULATION, DataDir, Json, option, quiet_option
+from losac.cli.output import human_seconds, print_json, wide_console
+from losac.cli.seeds import parse_seeds, seeds_option
 
 if TYPE_CHECKING:
     from losac.reproduce import Findings, Options, Progress, Study
@@ -24,42 +26,60 @@ losac reproduce all --quick
 losac reproduce table2 fig2 --seeds 0,1,2,3,4 --out reproduction
 
 A run that was interrupted goes on where it stopped when the same command is given again."""
-INCOMPLETE = 1
 _MOST_WORKERS = 8
 
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Parts, or [bold]all[/bold]; see --list.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART]...",
+            help="Parts, or [bold]all[/bold]; see --list.",
+            show_default=False,
+            autocompletion=study_names,
+        ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the parts and stop.")] = False,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0,1,2",
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, seeds and settings, marked as such.")] = False,
+    listed: Annotated[bool, option(OUTPUT, "List the parts and stop.", "--list")] = False,
+    seeds: Annotated[str, seeds_option(SIMULATION)] = "0,1,2",
+    quick: Annotated[bool, option(SIMULATION, "Fewer rounds, seeds and settings, marked as such.", "--quick")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results. Default: reproduction, or reproduction-quick.", show_default=False),
+        option(OUTPUT, "Folder for the results.", show_default="reproduction, or reproduction-quick"),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option("--jobs", help="Processes to share the work. Default: one per core, at most 8.", min=1),
+        option(
+            SIMULATION,
+            "Processes to share the work.",
+            "--jobs",
+            min=1,
+            show_default=f"one per core, at most {_MOST_WORKERS}",
+        ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the paths of the pages only.")] = False,
+    data_dir: DataDir = None,
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("the paths of the pages, or the names of the parts,")] = False,
 ) -> None:
     """Reproduce the paper: run its experiments, set the numbers beside its own, and judge its claims."""
-    with one_line_errors():
-        from losac.reproduce import STUDIES, Options
+    from losac.reproduce import STUDIES, Options
 
-        if listed or not names:
-            for study in STUDIES.values():
-                typer.echo(f"{study.name:12} {study.title}")
-            return
-        options = Options(tuple(parse_seeds(seeds)), quick)
-        folder = out or Path("reproduction-quick" if quick else "reproduction")
-        conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
+    if listed or not names:
+        _list(STUDIES, json=json, quiet=quiet)
+        if not (listed or json or quiet):
+            say("Name the parts to run, or all.")
+        return
+    options = Options(tuple(parse_seeds(seeds)), quick)
+    folder = out or Path("reproduction-quick" if quick else "reproduction")
+    conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
+
+
+def _list(studies: dict[str, Study], *, json: bool, quiet: bool) -> None:
+    """Print the parts with their titles."""
+    if json:
+        print_json([{"name": each.name, "title": each.title, "data": each.data} for each in studies.values()])
+        return
+    for study in studies.values():
+        typer.echo(study.name if quiet else f"{study.name:12} {study.title}")
 
 
 def conclude_all(
@@ -90,11 +110,11 @@ def conclude_all(
         say(f"losac: interrupted; what was measured is in {folder}, and the same command goes on from there")
         raise typer.Exit(INTERRUPTED) from None
     except JobsFailedError as error:
-        fail(str(error), INCOMPLETE)
+        fail(str(error), FAILED)
     pages = _pages(found, options, folder, together)
     _tell(found, options, pages, failed, json=json, quiet=quiet)
     if failed:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(FAILED)
 
 
 def _choose(names: list[str], studies: dict[str, Study]) -> list[Study]:
@@ -145,15 +165,11 @@ def _without_data(studies: list[Study]) -> dict[str, str]:
 
 def _reporter() -> Any:
     def report(progress: Progress) -> None:
-        left = "" if progress.left is None else f", about {_duration(progress.left)} left"
+        left = "" if progress.left is None else f", about {human_seconds(progress.left)} left"
         before = f", {progress.found} found from before" if progress.found and progress.done == 1 else ""
         say(f"{progress.done} of {progress.total}{left}: {progress.label}{before}")
 
     return report
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _pages(
@@ -186,8 +202,8 @@ def _tell(
             name: {"summary": findings.summary, "claims": [claim._asdict() for claim in findings.claims]}
             for name, (_, findings) in found.items()
         }
-        typer.echo(to_json({"quick": options.quick, "seeds": options.seeds, "parts": parts, "failed": failed,
-                            "pages": [str(page) for page in pages]}))  # fmt: skip
+        told = {"quick": options.quick, "seeds": options.seeds, "parts": parts, "failed": failed}
+        print_json({**told, "pages": [str(page) for page in pages]})
         return
     if not quiet:
         _print_claims(found, options)
