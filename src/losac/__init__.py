@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("algorithms", "attacks", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tuning")
+_MODULES = (
+    "algorithms", "attacks", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tracking",
+    "tuning",
+)  # fmt: skip
 _NAMES = {
     "FederatedData": "losac.data",
     "Task": "losac.task",
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from losac import prox as prox
     from losac import report as report
     from losac import simulation as simulation
+    from losac import tracking as tracking
     from losac import tuning as tuning
     from losac._devices import distributed as distributed
     from losac.data import FederatedData as FederatedData
