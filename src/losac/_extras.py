@@ -21,6 +21,10 @@ def need(module: str, purpose: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            f"{purpose} needs {module.split('.')[0]}: pip install 'losac[{extra}]'", name=module
-        ) from error
+        raise missing(module, purpose, extra) from error
+
+
+def missing(module: str, purpose: str, extra: str) -> MissingExtraError:
+    """Return the error of a module that cannot be imported."""
+    package = module.split(".")[0]
+    return MissingExtraError(f"{purpose} needs {package}: pip install 'losac[{extra}]'", name=package)

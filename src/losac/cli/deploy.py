@@ -219,11 +219,9 @@ def _is_here(data: str) -> bool:
 
 
 def _federation(folder: Path, nodes: int | None = None, **options: Any) -> LocalFederation:
-    """Return a folder's federation; say what to install where Flower is missing."""
-    try:
-        from losac.deploy import LocalFederation
-    except ModuleNotFoundError as error:
-        raise ValueError(f"losac deploy needs {error.name}; install it with: pip install 'losac[flower]'") from None
+    """Return a folder's federation."""
+    from losac.deploy import LocalFederation
+
     return LocalFederation(folder, nodes, **options)
 
 

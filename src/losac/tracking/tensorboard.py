@@ -61,17 +61,13 @@ def _session_start(facts: Facts) -> Any:
 
     info = SessionStartInfo(start_time_secs=time.time())
     for name, value in facts.items():
-        kept: Any = value if isinstance(value, bool) else float(value) if isinstance(value, int | float) else str(value)
-        info.hparams[name].MergeFrom(_value(kept))
+        if isinstance(value, bool):
+            info.hparams[name].bool_value = value
+        elif isinstance(value, int | float):
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
     return _hparams("start", HParamsPluginData(version=_VERSION, session_start_info=info))
-
-
-def _value(value: str | float | bool) -> Any:
-    from google.protobuf.struct_pb2 import Value
-
-    if isinstance(value, bool):
-        return Value(bool_value=value)
-    return Value(string_value=value) if isinstance(value, str) else Value(number_value=value)
 
 
 def _session_end(good: bool) -> Any:
