@@ -35,11 +35,14 @@ class MLflow(Tracker):
     ) -> None:
         super().__init__(None if folder is None else Path(folder) / "losac.json")
         self.experiment, self.uri, self.name = experiment, uri, name
+        self.folder = None if folder is None else Path(folder)
         self._mlflow = need("mlflow", "tracking with MLflow", "tracking")
         self._client: Any = None
 
     def open(self, facts: Facts, run_id: str | None) -> str:
         """Make the run, or set it running again."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
         if self._client is None:
             self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
         if run_id is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from losac._files import make_folder, write_whole
 from losac.history.callbacks import Callback, End, Moment, Start
-from losac.history.history import History, plain
+from losac.history.history import History, plain_settings
 
 Facts = Mapping[str, str | int | float | bool | None]
 
@@ -95,10 +95,8 @@ class Tracker(Callback, ABC):
     def _remember(self) -> None:
         assert self._memory is not None
         if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(self._memory._asdict()), encoding="utf-8")
-            os.replace(new, self._file)
+            make_folder(self._file.parent)
+            write_whole(self._file, json.dumps(self._memory._asdict()))
 
 
 def run_facts(start: Start) -> dict[str, Any]:
@@ -106,7 +104,7 @@ def run_facts(start: Start) -> dict[str, Any]:
 
     Where things lie in memory is no part of it: a continued run has them elsewhere.
     """
-    settings = {name: plain(value) for name, value in start.settings.items()}
+    settings = plain_settings(start.settings)
     settings = {name: re.sub(r" at 0x[0-9a-f]+", "", v) if isinstance(v, str) else v for name, v in settings.items()}
     return {**settings, "algorithm": start.algorithm, "task": start.task, "seed": int(start.seed)}
 
