@@ -134,7 +134,7 @@ MISSING = {
     "flwr": ("import losac.flower", "flower"),
     "psutil": ("import losac.deploy", "flower"),
     "cryptography": ("from losac.deploy.certificates import node_key", "flower"),
-    "optuna": ("losac.tune(TASK, fedavg(1e-3), search='optuna', trials=1, rounds=1)", "tune"),
+    "optuna": ("losac.tune(TASK, fedavg(1e-3), {'step_size': [1e-3]}, search='optuna', trials=1, rounds=1)", "tune"),
     "dp_accounting": ("losac.privacy.epsilon(NOISED, rounds=5, clients=10)", "privacy"),
     "torch": ("from losac.federation.torch import start_params; start_params(None)", "torch"),
     "tensorboardX": ("losac.tracking.TensorBoard('runs')", "tracking"),
@@ -175,7 +175,7 @@ def test_a_missing_extra_is_an_error_that_says_what_to_install(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [["tune", "fedavg", "--search", "optuna", "--rounds", "1"], ["deploy", "keys", "k", "--host", "h"]]
+    "command", [["tune", "fedavg", "--search", "optuna", "--rounds", "1"], ["deploy", "keys", "k", "--nodes", "1"]]
 )
 def test_on_the_command_line_a_missing_extra_is_one_line(command, tmp_path):
     code = BLOCK.format(names=["optuna", "psutil"]) + f"from losac.cli import app\napp({command})"

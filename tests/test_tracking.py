@@ -16,6 +16,7 @@ from losac.history import Callback
 from losac.tracking import TRACKERS, Row, Tracker, make_tracker
 from problems import quadratic
 from readers import tensorboard_events, wandb_items, wandb_records
+from test_docs import blocks
 
 PROBLEM = quadratic(clients=4, samples=6, dim=3)
 ALGORITHM = losac.algorithms.losac(1e-3, local_steps=2, blocks=2)
@@ -105,7 +106,7 @@ def read_tensorboard(made, folder):
     return facts, values, {1: "good", 2: "bad", None: None}[status]
 
 
-def read_mlflow(made, folder):
+def read_mlflow(made, folder, experiment="losac"):
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=made.uri)
@@ -115,8 +116,8 @@ def read_mlflow(made, folder):
         kept = client.get_metric_history(made.run_id, name)
         values[name] = {metric.step: metric.value for metric in kept}
         assert len(values[name]) == len(kept), "logged twice"
-    (experiment,) = [e for e in client.search_experiments() if e.name == "losac"]
-    assert len(client.search_runs([experiment.experiment_id])) == 1
+    found = client.get_experiment_by_name(experiment)
+    assert len(client.search_runs([found.experiment_id])) == 1
     return run.data.params, values, {"FINISHED": "good", "FAILED": "bad"}[run.info.status]
 
 
@@ -283,3 +284,19 @@ print(*(child.pid for child in psutil.Process().children(recursive=True)))
     assert started
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in started if psutil.pid_exists(pid)], timeout=10)
     assert not alive
+
+
+def test_the_page_on_tracking_runs(place, monkeypatch):
+    for name in PACKAGES.values():
+        pytest.importorskip(name, reason=f"{name} is not here: pip install 'losac[tracking]'")
+    (place / "page").mkdir()
+    monkeypatch.chdir(place / "page")
+    names = {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*``noload`` loader strategy", category=DeprecationWarning)
+        exec("\n".join(blocks("docs/tracking.md")), names)
+    sys.modules["wandb"].teardown()
+    told = read_mlflow(names["callbacks"][1], None, "digits")[1]
+    assert list(told["accuracy"]) == names["longer"].rounds.tolist() == [0, 10, 20, 30, 40, 50, 60]
+    assert names["stopped"].rounds[-1] < 1000
+    assert {path.name for path in (place / "page").iterdir()} == {"runs", "runs.db"}

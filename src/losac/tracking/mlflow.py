@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,8 @@ class MLflow(Tracker):
         if run_id is not None:
             self._client.update_run(run_id, status="RUNNING")
             return run_id
-        found = self._client.get_experiment_by_name(self.experiment)
+        with _without_news():
+            found = self._client.get_experiment_by_name(self.experiment)
         experiment = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
         run: str = self._client.create_run(experiment, run_name=self.name or str(facts["algorithm"])).info.run_id
         entities = self._mlflow.entities
@@ -67,3 +70,15 @@ class MLflow(Tracker):
         """End the run as FINISHED or FAILED."""
         self._client.set_tag(self.run_id, "losac.status", end)
         self._client.set_terminated(self.run_id, "FINISHED" if end in ("finished", "stopped") else "FAILED")
+
+
+@contextlib.contextmanager
+def _without_news() -> Iterator[None]:
+    """Keep MLflow from telling that it makes the tables of a new database."""
+    logger = logging.getLogger("mlflow")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -27,11 +27,8 @@ def make_tracker(name: str, folder: Path | None, project: str = "losac") -> Trac
     if name == "tensorboard":
         return TensorBoard(_needed(folder, name) / "tensorboard")
     if name == "mlflow":
+        uri = None if "MLFLOW_TRACKING_URI" in os.environ else _database(_needed(folder, name) / "mlflow")
         own = None if folder is None else folder / "mlflow"
-        local = (
-            None if "MLFLOW_TRACKING_URI" in os.environ else _needed(folder, name).resolve() / "mlflow" / "mlflow.db"
-        )
-        uri = None if local is None else f"sqlite:///{local}"
         return MLflow(os.environ.get("MLFLOW_EXPERIMENT_NAME", project), uri, folder=own)
     if "WANDB_MODE" not in os.environ:
         _needed(folder, name)
@@ -44,3 +41,7 @@ def _needed(folder: Path | None, name: str) -> Path:
         instead = {"mlflow": ", or set MLFLOW_TRACKING_URI", "wandb": ", or set WANDB_MODE"}.get(name, "")
         raise ValueError(f"{name} needs a folder to write to: give --out DIR{instead}")
     return folder
+
+
+def _database(folder: Path) -> str:
+    return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
