@@ -46,12 +46,12 @@ class MLflow(Tracker):
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         if self._client is None:
-            self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
+            with _without_news():
+                self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
         if run_id is not None:
             self._client.update_run(run_id, status="RUNNING")
             return run_id
-        with _without_news():
-            found = self._client.get_experiment_by_name(self.experiment)
+        found = self._client.get_experiment_by_name(self.experiment)
         experiment = self._client.create_experiment(self.experiment) if found is None else found.experiment_id
         run: str = self._client.create_run(experiment, run_name=self.name or str(facts["algorithm"])).info.run_id
         entities = self._mlflow.entities
