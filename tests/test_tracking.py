@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -212,6 +213,17 @@ def test_the_end_is_told_as_it_was(tmp_path):
     with pytest.raises(OSError, match="no space"):
         simulate(callbacks=[tool, Breaks()])
     assert [said[1] for said in tool.said if said[0] == "close"] == ["stopped", "diverged", "failed"]
+
+
+def test_the_time_that_a_tool_takes_to_begin_is_not_the_runs():
+    class Slow(Written):
+        def open(self, facts, run_id):
+            time.sleep(1)
+            return "run"
+
+    began = time.perf_counter()
+    first = simulate(callbacks=[Slow()])
+    assert first.seconds[-1] < time.perf_counter() - began - 1
 
 
 def test_one_tracker_serves_runs_one_after_another():
