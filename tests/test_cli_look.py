@@ -28,7 +28,7 @@ from losac.cli.live import live
 HEAVY = ("jax", "numpy", "pandas", "matplotlib", "plotly", "pydantic", "orbax", "sklearn")
 NO_RESULTS = {"version": "prints one word", "init": "prints the path of its file", "schema": "prints JSON"}
 """Commands that need no --json, and why."""
-SEVERAL_SEEDS = ("attack report", "reproduce")
+SEVERAL_SEEDS = ("attack report", "compare", "reproduce", "tune")
 
 
 def walk(command, path=()):

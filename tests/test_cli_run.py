@@ -203,7 +203,7 @@ def test_a_comparison_goes_on_with_the_runs_that_have_not_ended(small, tmp_path)
     assert answer["config"]["clients"] == 6
 
 
-LONG = ["--rounds", "4000", "--eval-every", "20", "--checkpoint-seconds", "0.2"]
+LONG = ["--rounds", "6000", "--eval-every", "20", "--checkpoint-seconds", "0.2"]
 
 
 def started(small, out, *more):
@@ -227,10 +227,10 @@ def test_an_interrupted_and_a_killed_run_end_as_if_nothing_had_happened(small, t
     assert process.returncode == 130
     assert f"go on with: losac run --out {out} --resume" in said
     assert "Traceback" not in said
-    stopped = open_run(out)
-    assert stopped.status == "stopped"
+    assert open_run(out).status == "stopped"
+    before = open_run(out).history().rounds[-1]
     killed = started(small, out, "--resume")
-    while open_run(out).history().rounds[-1] <= stopped.history().rounds[-1]:
+    while killed.poll() is None and open_run(out).history().rounds[-1] <= before:
         time.sleep(0.01)
     killed.kill()
     killed.communicate()

@@ -35,22 +35,22 @@ BELOW_ONE = Domain("a number in [0, 1)", lambda v: 0 <= v < 1)
 PROBABILITY = Domain("a number in (0, 1]", lambda v: 0 < v <= 1)
 
 
-def number(default: Any = dataclasses.MISSING, *, domain: Domain = REAL, kw_only: bool = False) -> Any:
+def number(*, default: Any = dataclasses.MISSING, domain: Domain = REAL, kw_only: bool = False) -> Any:
     """Declare a field that is a leaf: a number, or a schedule (a function of the round, as in optax)."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"number": domain})
 
 
-def choice(default: Any = dataclasses.MISSING, *, choices: tuple[Any, ...] | None = None, kw_only: bool = False) -> Any:
+def choice(*, default: Any = dataclasses.MISSING, choices: tuple[Any, ...] | None = None, kw_only: bool = False) -> Any:
     """Declare a static field, with its allowed values where they can be listed."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"choices": choices})
 
 
-def count(default: Any = dataclasses.MISSING, *, kw_only: bool = False) -> Any:
+def count(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
     """Declare a static field that holds a positive whole number or None."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"count": True})
 
 
-def node(default: Any = dataclasses.MISSING, *, kw_only: bool = False) -> Any:
+def node(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
     """Declare a field that holds settings of its own (a pytree)."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"node": True})
 
@@ -62,7 +62,10 @@ def is_schedule(value: Any) -> bool:
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(number, choice, count, node))
 class Settings:
-    """Base of all settings: subclasses become frozen dataclasses, pytrees, validated before any tracing."""
+    """Base of all settings: subclasses become frozen dataclasses, pytrees, validated before any tracing.
+
+    Defaults are given by keyword, since type checkers see them only so.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

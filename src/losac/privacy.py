@@ -43,6 +43,7 @@ import jax
 import numpy as np
 
 from losac._devices import prepare_jax
+from losac._extras import need
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import Gaussian, parts
 from losac.history.simulate import make_plan
@@ -267,11 +268,5 @@ def _check_counts(rounds: int, clients: int, sampled: int, participations: int |
 
 
 def _dp_accounting() -> Any:
-    try:
-        import dp_accounting
-        import dp_accounting.rdp
-    except ImportError as error:
-        raise ImportError(
-            "the privacy accountant needs Google's dp-accounting: pip install 'losac[privacy]'"
-        ) from error
-    return dp_accounting
+    need("dp_accounting.rdp", "the privacy accountant", "privacy")
+    return need("dp_accounting", "the privacy accountant", "privacy")

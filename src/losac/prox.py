@@ -150,8 +150,8 @@ class Box(Regularizer):
 class Simplex(Regularizer):
     """The indicator of {x ≥ 0, Σx = radius}, each leaf taken as one vector."""
 
-    radius: Any = number(1.0, domain=POSITIVE)
-    tolerance: float = choice(1e-5)
+    radius: Any = number(default=1.0, domain=POSITIVE)
+    tolerance: float = choice(default=1e-5)
 
     def leaf_value(self, v: Any) -> Any:
         """Return 0 on the simplex (to the tolerance) and infinity off it."""

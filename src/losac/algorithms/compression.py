@@ -82,7 +82,7 @@ class _Sparsifier(Transform):
     """Some entries of each array, as values and int32 places; what is left out may be sent later."""
 
     fraction: float = choice()
-    error_feedback: bool = choice(True, choices=(True, False), kw_only=True)
+    error_feedback: bool = choice(default=True, choices=(True, False), kw_only=True)
 
     def validate(self) -> None:
         """The share of entries must lie in (0, 1]."""

@@ -125,11 +125,11 @@ class Algorithm(Phase):
     """Why clipped gradients and other local optimisers would break the method; empty where they do not."""
 
     step_size: Any = number(domain=POSITIVE)
-    local_steps: int | None = count(None)
-    blocks: int | None = count(None)
-    batch_size: int | None = count(None, kw_only=True)
-    epochs: int | None = count(None, kw_only=True)
-    uploads: tuple[Transform, ...] = node((), kw_only=True)
+    local_steps: int | None = count(default=None)
+    blocks: int | None = count(default=None)
+    batch_size: int | None = count(default=None, kw_only=True)
+    epochs: int | None = count(default=None, kw_only=True)
+    uploads: tuple[Transform, ...] = node(default=(), kw_only=True)
     """Transforms of the upload, applied in this order before it leaves the client."""
 
     def validate(self) -> None:
@@ -266,9 +266,9 @@ class Algorithm(Phase):
 class LocalMethod(Algorithm):
     """The common settings of methods whose clients take gradient steps of length η."""
 
-    clip_norm: Any = number(None, domain=POSITIVE, kw_only=True)
+    clip_norm: Any = number(default=None, domain=POSITIVE, kw_only=True)
     """Largest norm of a stochastic gradient before it is used."""
-    local_optimizer: Callable[[Any], Any] | None = choice(None, kw_only=True)
+    local_optimizer: Callable[[Any], Any] | None = choice(default=None, kw_only=True)
     """An optax optimiser as a function of the step size, such as ``optax.adam``, in place of plain steps."""
 
     def validate(self) -> None:

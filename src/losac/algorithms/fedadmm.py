@@ -71,12 +71,12 @@ class Fedadmm(LocalMethod):
 
     tailored_steps = "its local step solves the augmented Lagrangian with its multiplier; any other would not"
 
-    rho: Any = number(None, domain=POSITIVE, kw_only=True)
+    rho: Any = number(default=None, domain=POSITIVE, kw_only=True)
     variant: Literal["appendix", "exact", "gong"] = choice(
-        "appendix", choices=("appendix", "exact", "gong"), kw_only=True
+        default="appendix", choices=("appendix", "exact", "gong"), kw_only=True
     )
-    server_step: Any = number(None, domain=POSITIVE, kw_only=True)
-    server_iterations: int = count(20, kw_only=True)
+    server_step: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    server_iterations: int = count(default=20, kw_only=True)
 
     def validate(self) -> None:
         """The exact server step has no length."""

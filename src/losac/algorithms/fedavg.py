@@ -31,8 +31,8 @@ class Fedavg(LocalMethod):
       clip_norm, local_optimizer: see :class:`losac.algorithms.contract.LocalMethod`.
     """
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
-    weighting: Literal["loss", "average"] = choice("loss", choices=("loss", "average"), kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    weighting: Literal["loss", "average"] = choice(default="loss", choices=("loss", "average"), kw_only=True)
 
     def begin(self, here: Local, x: Tree, client: Tree) -> tuple[Walk, Tree]:
         """Start from the broadcast model."""

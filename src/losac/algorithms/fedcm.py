@@ -42,8 +42,8 @@ class Fedcm(LocalMethod):
         "steps of length η"
     )
 
-    alpha: Any = number(0.1, domain=PROBABILITY, kw_only=True)
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Guided:
         """Start with Δ = 0."""

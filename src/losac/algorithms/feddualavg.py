@@ -51,7 +51,7 @@ class Feddualavg(LocalMethod):
         "Adam or clipping would falsify it"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Server:
         """Start with z = x⁰ and no step taken."""

@@ -43,7 +43,7 @@ class Feddyn(LocalMethod):
         whole local objective, and so keep its minimiser.
     """
 
-    alpha: Any = number(0.01, domain=POSITIVE, kw_only=True)
+    alpha: Any = number(default=0.01, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with h = 0."""

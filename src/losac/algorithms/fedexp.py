@@ -42,7 +42,7 @@ class Fedexp(Fedavg):
       weighting, clip_norm, local_optimizer: see :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    epsilon: Any = number(1e-3, domain=POSITIVE, kw_only=True)
+    epsilon: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def end(self, here: Local, x: Tree, client: Tree, local: Walk) -> tuple[Move, Tree]:
         """Send how far the model moved, and the square of its length."""

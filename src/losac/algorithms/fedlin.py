@@ -42,7 +42,7 @@ class Fedlin(LocalMethod):
         "passing it through momentum or Adam would leave the drift that the estimate is there to cancel"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Gather the gradient at x; then train."""

@@ -43,8 +43,8 @@ class Fedmid(LocalMethod):
         "the regulariser wrongly"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
-    prox: Literal["both", "server"] = choice("both", choices=("both", "server"), kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    prox: Literal["both", "server"] = choice(default="both", choices=("both", "server"), kw_only=True)
 
     def step(self, here: Local, x: Tree, client: Tree, w: Tree, grad: Gradient) -> Tree:
         """Take one (proximal) gradient step."""

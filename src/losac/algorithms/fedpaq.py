@@ -28,7 +28,7 @@ class Fedpaq(Fedavg):
       server_step, weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    levels: int = count(127, kw_only=True)
+    levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:
         """Quantise first."""

@@ -30,7 +30,7 @@ class Fedprox(Fedavg):
       server_step, weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    mu: Any = number(0.01, domain=NONNEGATIVE, kw_only=True)
+    mu: Any = number(default=0.01, domain=NONNEGATIVE, kw_only=True)
 
     def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient) -> Walk:
         """Take one SGD step on the proximal objective."""

@@ -37,8 +37,8 @@ class Fedsaga(LocalMethod):
     table = True
     tailored_steps = "its step is SAGA's, whose direction is only right when taken as it is"
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
-    average: Literal["sampled", "all"] = choice("sampled", choices=("sampled", "all"), kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    average: Literal["sampled", "all"] = choice(default="sampled", choices=("sampled", "all"), kw_only=True)
 
     def init_client(self, x: Tree) -> Tree:
         """Start with the mean of a table of zeros."""

@@ -52,9 +52,9 @@ class Ghbm(LocalMethod):
 
     tailored_steps = "its momentum is a part of plain steps of length η, which clipping or an optimiser would rescale"
 
-    window: int = count(10, kw_only=True)
-    momentum: Any = number(0.9, domain=BELOW_ONE, kw_only=True)
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    window: int = count(default=10, kw_only=True)
+    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Window:
         """Start as if x⁰ had stood for τ rounds."""

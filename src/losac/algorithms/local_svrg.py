@@ -44,8 +44,8 @@ class LocalSvrg(LocalMethod):
         "Adam would leave the drift that it is there to cancel"
     )
 
-    refresh: Any = number(0.1, domain=PROBABILITY, kw_only=True)
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    refresh: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Perhaps renew the anchor; then train."""

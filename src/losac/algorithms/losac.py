@@ -78,10 +78,10 @@ class Losac(LocalMethod):
         "it through momentum or Adam would leave the drift that the estimate is there to cancel"
     )
 
-    scaling: Literal["paper", "exact"] = choice("paper", choices=("paper", "exact"), kw_only=True)
-    correction: Any = number(None, domain=NONNEGATIVE, kw_only=True)
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
-    prox_step: Literal["matched", "printed"] = choice("matched", choices=("matched", "printed"), kw_only=True)
+    scaling: Literal["paper", "exact"] = choice(default="paper", choices=("paper", "exact"), kw_only=True)
+    correction: Any = number(default=None, domain=NONNEGATIVE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    prox_step: Literal["matched", "printed"] = choice(default="matched", choices=("matched", "printed"), kw_only=True)
 
     def validate(self) -> None:
         """The correction's size is a setting of the exact scaling only."""

@@ -37,7 +37,7 @@ class Mfl(LocalMethod):
 
     tailored_steps = "its local step is heavy ball with the momentum that the server averages"
 
-    momentum: Any = number(0.5, domain=BELOW_ONE, kw_only=True)
+    momentum: Any = number(default=0.5, domain=BELOW_ONE, kw_only=True)
 
     def init(self, x: Tree) -> Moving:
         """Start at rest."""

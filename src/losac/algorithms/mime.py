@@ -74,7 +74,7 @@ class MimeSvrg(LocalMethod):
         "would leave the drift that it is there to cancel; mime takes optimisers whose state the server keeps"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Ask for the full gradients first."""
@@ -119,10 +119,10 @@ class BaseOptimizer(LocalMethod):
        v^+ = (1-\beta_2)g^2 + \beta_2 v.
     """
 
-    optimizer: Literal["momentum", "adam"] = choice("momentum", choices=("momentum", "adam"), kw_only=True)
-    momentum: Any = number(0.9, domain=BELOW_ONE, kw_only=True)
-    decay: Any = number(0.99, domain=BELOW_ONE, kw_only=True)
-    epsilon: Any = number(1e-3, domain=POSITIVE, kw_only=True)
+    optimizer: Literal["momentum", "adam"] = choice(default="momentum", choices=("momentum", "adam"), kw_only=True)
+    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
+    epsilon: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def start(self, x: Tree) -> Moments:
         """Return s at the start: zeros."""
@@ -198,7 +198,7 @@ class MimeLite(BaseOptimizer):
         "its local step is the base optimiser's, with the state that the server keeps; choose it by optimizer=…"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Steered:
         """Start with s = 0."""

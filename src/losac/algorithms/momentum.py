@@ -63,7 +63,7 @@ class ScaffoldMomentum(Scaffold):
 
     composite = False
 
-    alpha: Any = number(0.1, domain=PROBABILITY, kw_only=True)
+    alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
 
     def init(self, x: Tree) -> Guided:  # type: ignore[override]
         """Start with c = Δ = 0."""

@@ -58,9 +58,9 @@ class Gaussian(Transform):
     private = True
 
     clip: Any = node()
-    noise_multiplier: Any = number(0.0, domain=NONNEGATIVE)
-    noise_at: Literal["client", "server"] = choice("client", choices=("client", "server"), kw_only=True)
-    other_clip: Any = node(None, kw_only=True)
+    noise_multiplier: Any = number(default=0.0, domain=NONNEGATIVE)
+    noise_at: Literal["client", "server"] = choice(default="client", choices=("client", "server"), kw_only=True)
+    other_clip: Any = node(default=None, kw_only=True)
 
     def validate(self) -> None:
         """Bounds are positive numbers; schedules are for algorithms."""

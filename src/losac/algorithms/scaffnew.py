@@ -48,7 +48,7 @@ class Scaffnew(LocalMethod):
         "momentum, Adam or clipping the control variates would no longer cancel the drift"
     )
 
-    probability: Any = number(0.1, domain=PROBABILITY, kw_only=True)
+    probability: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
 
     def validate(self) -> None:
         """The number of local steps is random, and so is not to be set."""

@@ -44,8 +44,8 @@ class Scaffold(LocalMethod):
         "length η; with momentum, Adam or clipping the control variates would no longer cancel the drift"
     )
 
-    server_step: Any = number(1.0, domain=POSITIVE, kw_only=True)
-    option: Literal[1, 2] = choice(2, choices=(1, 2), kw_only=True)
+    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    option: Literal[1, 2] = choice(default=2, choices=(1, 2), kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with c = 0."""

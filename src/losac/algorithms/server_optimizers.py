@@ -38,9 +38,9 @@ class AdaptiveServer(Fedavg):
     A subclass says how v follows Δ²; v starts at τ².
     """
 
-    server_step: Any = number(0.1, domain=POSITIVE, kw_only=True)
-    momentum: Any = number(0.9, domain=BELOW_ONE, kw_only=True)
-    tau: Any = number(1e-3, domain=POSITIVE, kw_only=True)
+    server_step: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
+    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    tau: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the next v of one array from the square of its update."""
@@ -83,7 +83,7 @@ class Fedadam(AdaptiveServer):
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    decay: Any = number(0.99, domain=BELOW_ONE, kw_only=True)
+    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the moving average."""
@@ -107,7 +107,7 @@ class Fedyogi(AdaptiveServer):
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    decay: Any = number(0.99, domain=BELOW_ONE, kw_only=True)
+    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Move towards the square."""
@@ -131,7 +131,7 @@ class Fedadagrad(AdaptiveServer):
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    momentum: Any = number(0.0, domain=BELOW_ONE, kw_only=True)
+    momentum: Any = number(default=0.0, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the sum of all squares."""
@@ -151,7 +151,7 @@ class Fedavgm(Fedavg):
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
     """
 
-    momentum: Any = number(0.9, domain=BELOW_ONE, kw_only=True)
+    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
 
     def init(self, x: Tree) -> Moving:
         """Start at rest."""

@@ -73,7 +73,7 @@ class Tamuna(Scaffnew):
     partial = True
     server_rows = True
 
-    sparsity: int | None = count(None, kw_only=True)
+    sparsity: int | None = count(default=None, kw_only=True)
 
     def validate(self) -> None:
         """One sender per coordinate would never renew h_i."""
@@ -122,7 +122,7 @@ class Settle(Phase):
 
     probability: Any = node()
     step_size: Any = node()
-    sparsity: int | None = count(None)
+    sparsity: int | None = count(default=None)
 
     def step(self, here: Local, x: Tree, client: Turn, local: Tree, grad: Gradient, *y: Tree) -> Tree:
         """Change nothing: the round's random number of steps has been taken."""

@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
+from losac.cli import complete
+from losac.cli.errors import DIVERGED, INTERRUPTED, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
 from losac.cli.file import File, given_names, read_file, sections_of
-from losac.cli.output import check_folder, fresh_folder, print_paths, slug, summary, to_json, wide_console
+from losac.cli.options import SIMULATION
+from losac.cli.output import (
+    check_folder,
+    fresh_folder,
+    print_json,
+    print_paths,
+    print_table,
+    slug,
+    summary,
+    wide_console,
+)
 from losac.cli.progress import progress
-from losac.cli.seeds import parse_seeds
+from losac.cli.seeds import parse_seeds, seeds_option
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -45,9 +56,10 @@ def compare(
             help="Algorithms, each with settings of its own where wanted: scaffold:server_step=3,step_size=1e-4. "
             "Default: losac, scaffold, scaffold with server_step=M, fedavg, fedsaga.",
             show_default=False,
+            autocompletion=complete.algorithm_names,
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.", rich_help_panel="Simulation")] = "0,1,2",
+    seeds: Annotated[str, seeds_option(SIMULATION)] = "0,1,2",
     target: Annotated[
         float | None,
         typer.Option(
@@ -73,37 +85,36 @@ def compare(
     context: typer.Context,
 ) -> None:
     """Compare algorithms at the same step size unless told otherwise; print a table, and save runs and a page."""
-    with one_line_errors():
-        if resume and experiment.out is None:
-            raise ValueError("--resume needs the folder of the runs: --out DIR")
-        if not resume:
-            check_folder(experiment.out, overwrite=experiment.overwrite)
-        experiment, target = _filled(experiment, File() if config is None else read_file(config), context, target)
-        entries = algorithms or default_entries(experiment)
-        methods = dict(zip(entries, experiment.build_algorithms(entries)))
-        chosen = parse_seeds(seeds)
-        data = experiment.load_data()
-        histories: list[History] = []
-        target = experiment.defaults.target if target is None else target
-        told = experiment.describe(data)
-        told["simulation"]["target"] = target
-        interrupted = False
-        try:
-            _simulate(experiment, data, methods, chosen, told, resume, histories)
-        except KeyboardInterrupt:
-            interrupted = True
-        facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
-        files = _save(histories, data, experiment.out, facts, target) if histories and experiment.out else []
-        _tell(experiment, histories, files, facts, target)
-        diverged = sum(history.diverged is not None for history in histories)
-        if diverged:
-            say(f"losac: {diverged} of {len(histories)} runs diverged; try a smaller step size for them")
-        if interrupted:
-            kept = f"the {len(histories)} finished runs are in {experiment.out}, go on with --resume"
-            say(f"losac: interrupted; {kept if files else 'nothing was saved'}")
-            raise typer.Exit(INTERRUPTED)
-        if diverged == len(histories):
-            raise typer.Exit(DIVERGED)
+    if resume and experiment.out is None:
+        raise ValueError("--resume needs the folder of the runs: --out DIR")
+    if not resume:
+        check_folder(experiment.out, overwrite=experiment.overwrite)
+    experiment, target = _filled(experiment, File() if config is None else read_file(config), context, target)
+    entries = algorithms or default_entries(experiment)
+    methods = dict(zip(entries, experiment.build_algorithms(entries)))
+    chosen = parse_seeds(seeds)
+    data = experiment.load_data()
+    histories: list[History] = []
+    target = experiment.defaults.target if target is None else target
+    told = experiment.describe(data)
+    told["simulation"]["target"] = target
+    interrupted = False
+    try:
+        _simulate(experiment, data, methods, chosen, told, resume, histories)
+    except KeyboardInterrupt:
+        interrupted = True
+    facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
+    files = _save(histories, data, experiment.out, facts, target) if histories and experiment.out else []
+    _tell(experiment, histories, files, facts, target)
+    diverged = sum(history.diverged is not None for history in histories)
+    if diverged:
+        say(f"losac: {diverged} of {len(histories)} runs diverged; try a smaller step size for them")
+    if interrupted:
+        kept = f"the {len(histories)} finished runs are in {experiment.out}, go on with --resume"
+        say(f"losac: interrupted; {kept if files else 'nothing was saved'}")
+        raise typer.Exit(INTERRUPTED)
+    if diverged == len(histories):
+        raise typer.Exit(DIVERGED)
 
 
 def default_entries(experiment: Experiment) -> list[str]:
@@ -201,13 +212,13 @@ def _tell(
 ) -> None:
     if experiment.json:
         results = [summary(history) for history in histories]
-        typer.echo(to_json({"config": config, "results": results, "files": [str(path) for path in files]}))
+        print_json({"config": config, "results": results, "files": [str(path) for path in files]})
         return
     if histories and not experiment.quiet:
         from losac.report import comparison_table, fairness_notes
 
         console = wide_console()
-        console.print(comparison_table(histories, target=target))
+        print_table(comparison_table(histories, target=target))
         for note in fairness_notes(histories):
             console.print(note, style="yellow")
         console.print()

@@ -143,7 +143,6 @@ def up(
     """Start a SuperLink with TLS, a SuperExec and SuperNodes, and return when all are online."""
     if nodes is None and application is not None:
         nodes = _app_config(application).get("clients")
-    _require_flower()
     from losac.deploy.folder import Folder
 
     if nodes is None and Folder(folder).read() is None:
@@ -252,7 +251,6 @@ def demo(
     quiet: Annotated[bool, quiet_option("the folder")] = False,
 ) -> None:
     """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
-    _require_flower()
     from losac.deploy.demo import SETTINGS, demo
 
     where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
@@ -313,17 +311,8 @@ def _is_here(data: str) -> bool:
     return True
 
 
-def _require_flower() -> None:
-    """Say what to install where Flower is missing."""
-    try:
-        import losac.deploy  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ValueError(f"losac deploy needs {error.name}; install it with: pip install 'losac[flower]'") from None
-
-
 def _federation(folder: Path, nodes: int | None = None, **options: Any) -> LocalFederation:
     """Return a folder's federation."""
-    _require_flower()
     from losac.deploy import LocalFederation
 
     return LocalFederation(folder, nodes, **options)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from annotated_types import Ge
 
+from losac.cli import complete
 from losac.cli.defaults import Defaults, defaults_for
+from losac.cli.options import METHOD, OUTPUT, PROBLEM, SIMULATION, option
 from losac.cli.settings import build_algorithms, parse_settings, split_entry
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from losac.data import FederatedData
     from losac.task import Task
 
-_PROBLEM, _METHOD, _RUN, _OUTPUT = "Problem", "Algorithm", "Simulation", "Output"
 MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
 
 
@@ -41,14 +41,16 @@ _REDUCTIONS = Choices(lambda: ("sum", "mean"))
 _DTYPES = Choices(lambda: ("float32", "float64"))
 
 
-def _option(panel: str, help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+def _option(panel: str, help: str, *names: str, **more: Any) -> Any:
+    return option(panel, help, *names, show_default=False, **more)
 
 
-Seed = Annotated[int, _option(_RUN, "Of sampling and initial weights. Default: 0.")]
+Seed = Annotated[int, Ge(0), _option(SIMULATION, "Of sampling and initial weights. Default: 0.", min=0)]
 Target = Annotated[
     float | None,
-    _option(_RUN, "Report the first round that reaches this accuracy (or the last metric). Default: by data set."),
+    _option(
+        SIMULATION, "Report the first round that reaches this accuracy (or the last metric). Default: by data set."
+    ),
 ]
 
 
@@ -57,38 +59,53 @@ class Experiment:
     """The options; None means the data set's default."""
 
     data: Annotated[
-        str, _DATA_NAMES, _option(_PROBLEM, "Data set; see [bold]losac data list[/bold]. Default: digits.")
+        str,
+        _DATA_NAMES,
+        _option(
+            PROBLEM,
+            "Data set; see [bold]losac data list[/bold]. Default: digits.",
+            autocompletion=complete.data_names,
+        ),
     ] = "digits"
-    model: Annotated[str, _MODEL_NAMES, _option(_PROBLEM, f"{', '.join(MODELS)}. Default: by data set.")] = "auto"
-    clients: Annotated[int | None, Ge(1), _option(_PROBLEM, "N, the number of clients.")] = None
+    model: Annotated[
+        str,
+        _MODEL_NAMES,
+        _option(PROBLEM, f"{', '.join(MODELS)}. Default: by data set.", autocompletion=complete.model_names),
+    ] = "auto"
+    clients: Annotated[int | None, Ge(1), _option(PROBLEM, "N, the number of clients.")] = None
     partition: Annotated[
-        str | None, _option(_PROBLEM, "iid, sorted, mixture:C, dirichlet:A, shards:K or group. Default: sorted.")
+        str | None,
+        _option(
+            PROBLEM,
+            "iid, sorted, mixture:C, dirichlet:A, shards:K or group. Default: sorted.",
+            autocompletion=complete.partition_names,
+        ),
     ] = None
     reduction: Annotated[
         str,
         _REDUCTIONS,
-        _option(_PROBLEM, "A client's loss: sum over its rows (the paper) or mean."),
+        _option(PROBLEM, "A client's loss: sum over its rows (the paper) or mean."),
     ] = "sum"
-    data_dir: Annotated[Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")] = (
+    data_dir: Annotated[Path | None, _option(PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")] = (
         None
     )
-    step_size: Annotated[float | None, _option(_METHOD, "η.")] = None
-    local_steps: Annotated[int | None, _option(_METHOD, "T, local steps per round.")] = None
-    blocks: Annotated[int | None, _option(_METHOD, "M, fixed blocks of a client's data, one drawn per step.")] = None
-    batch_size: Annotated[int | None, _option(_METHOD, "Shuffled mini-batches instead of blocks.")] = None
-    epochs: Annotated[int | None, _option(_METHOD, "Passes over the local data, with --batch-size.")] = None
-    scaling: Annotated[str | None, _option(_METHOD, "LoSAC's scaling: paper (default) or exact.")] = None
+    step_size: Annotated[float | None, _option(METHOD, "η.")] = None
+    local_steps: Annotated[int | None, _option(METHOD, "T, local steps per round.")] = None
+    blocks: Annotated[int | None, _option(METHOD, "M, fixed blocks of a client's data, one drawn per step.")] = None
+    batch_size: Annotated[int | None, _option(METHOD, "Shuffled mini-batches instead of blocks.")] = None
+    epochs: Annotated[int | None, _option(METHOD, "Passes over the local data, with --batch-size.")] = None
+    scaling: Annotated[str | None, _option(METHOD, "LoSAC's scaling: paper (default) or exact.")] = None
     set_: Annotated[
-        list[str] | None, _option(_METHOD, "Any further setting of the algorithm, as NAME=VALUE; repeatable.", "--set")
+        list[str] | None, _option(METHOD, "Any further setting of the algorithm, as NAME=VALUE; repeatable.", "--set")
     ] = None
-    clients_per_round: Annotated[int | None, Ge(1), _option(_RUN, "S, clients sampled each round.")] = None
-    rounds: Annotated[int | None, Ge(1), _option(_RUN, "Rounds to run.")] = None
-    eval_every: Annotated[int | None, Ge(1), _option(_RUN, "Rounds between evaluations.")] = None
-    dtype: Annotated[str, _DTYPES, _option(_RUN, "float32 (default) or float64.")] = "float32"
-    out: Annotated[Path | None, _option(_OUTPUT, "Folder to save the results in. Default: only print them.")] = None
-    overwrite: Annotated[bool, _option(_OUTPUT, "Replace the results in --out.", "--overwrite")] = False
-    json: Annotated[bool, _option(_OUTPUT, "Print one JSON object and nothing else.", "--json")] = False
-    quiet: Annotated[bool, _option(_OUTPUT, "Print the paths of the results only.", "--quiet", "-q")] = False
+    clients_per_round: Annotated[int | None, Ge(1), _option(SIMULATION, "S, clients sampled each round.")] = None
+    rounds: Annotated[int | None, Ge(1), _option(SIMULATION, "Rounds to run.")] = None
+    eval_every: Annotated[int | None, Ge(1), _option(SIMULATION, "Rounds between evaluations.")] = None
+    dtype: Annotated[str, _DTYPES, _option(SIMULATION, "float32 (default) or float64.")] = "float32"
+    out: Annotated[Path | None, _option(OUTPUT, "Folder to save the results in. Default: only print them.")] = None
+    overwrite: Annotated[bool, _option(OUTPUT, "Replace the results in --out.", "--overwrite")] = False
+    json: Annotated[bool, _option(OUTPUT, "Print one JSON object and nothing else.", "--json")] = False
+    quiet: Annotated[bool, _option(OUTPUT, "Print the paths of the results only.", "--quiet", "-q")] = False
 
     @property
     def defaults(self) -> Defaults:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import fail, one_line_errors, say
+from losac.cli import complete
+from losac.cli.errors import fail, say
 from losac.cli.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -29,21 +30,24 @@ _HEAD = """\
 
 def init(
     path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("experiment.toml"),
-    data: Annotated[str, typer.Option(help="Data set; see losac data list.")] = "digits",
-    algorithm: Annotated[str, typer.Option(help="Algorithm; see losac algorithms.")] = "losac",
+    data: Annotated[
+        str, typer.Option(help="Data set; see losac data list.", autocompletion=complete.data_names)
+    ] = "digits",
+    algorithm: Annotated[
+        str, typer.Option(help="Algorithm; see losac algorithms.", autocompletion=complete.algorithm_names)
+    ] = "losac",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the path only.")] = False,
 ) -> None:
     """Write a commented experiment that runs as it is."""
-    with one_line_errors():
-        if path.exists() and not overwrite:
-            fail(f"{path} is there already; give another name, or --overwrite", 2)
-        text = experiment_text(path, data, algorithm)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        typer.echo(str(path))
-        if not quiet:
-            say(f"Run it with: losac run {path} --out runs/{path.stem}")
+    if path.exists() and not overwrite:
+        fail(f"{path} is there already; give another name, or --overwrite", 2)
+    text = experiment_text(path, data, algorithm)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    typer.echo(str(path))
+    if not quiet:
+        say(f"Run it with: losac run {path} --out runs/{path.stem}")
 
 
 def experiment_text(path: Path, data: str, algorithm: str) -> str:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import DIVERGED, INTERRUPTED, one_line_errors, say
+from losac.cli import complete
+from losac.cli.errors import DIVERGED, INTERRUPTED, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment, Seed, Target
 from losac.cli.file import File, given_names, read_file, sections_of
-from losac.cli.output import check_folder, fresh_folder, print_paths, summary, to_json, wide_console
+from losac.cli.output import check_folder, fresh_folder, print_json, print_paths, print_table, summary
 from losac.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def run(
             help="Algorithm, as losac or scaffold:server_step=3. Default: losac.",
             rich_help_panel="Algorithm",
             show_default=False,
+            autocompletion=complete.algorithm_names,
         ),
     ] = "losac",
     seed: Seed = 0,
@@ -72,50 +74,49 @@ def run(
     context: typer.Context,
 ) -> None:
     """Run one algorithm and record what it reaches, sends and computes; in a folder it can be resumed and reported."""
-    with one_line_errors():
-        import losac
+    import losac
 
-        _check(experiment, resume, track)
-        given = given_names(context)
-        said = _read(file, experiment.out if resume else None)
-        experiment = said.fill(experiment, given)
-        seed = seed if said.seed is None or "seed" in given else said.seed
-        target = said.target if "target" not in given and said.target is not None else target
-        target = experiment.defaults.target if target is None else target
-        if said.algorithm is None or "algorithm" in given:
-            (method,) = experiment.build_algorithms([algorithm])
-        else:
-            method = said.build_algorithm(experiment)
-        data = experiment.load_data()
-        task = experiment.build_task(data)
-        options = experiment.simulation(data)
-        told = experiment.describe(data)
-        told = {
-            "problem": told["problem"],
-            "algorithm": sections_of(method),
-            "simulation": {**told["simulation"], "seed": seed, "target": target},
-        }
-        code, message = 0, ""
-        latest: list[History] = []
-        with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
-            report = begin(method.label)
+    _check(experiment, resume, track)
+    given = given_names(context)
+    said = _read(file, experiment.out if resume else None)
+    experiment = said.fill(experiment, given)
+    seed = seed if said.seed is None or "seed" in given else said.seed
+    target = said.target if "target" not in given and said.target is not None else target
+    target = experiment.defaults.target if target is None else target
+    if said.algorithm is None or "algorithm" in given:
+        (method,) = experiment.build_algorithms([algorithm])
+    else:
+        method = said.build_algorithm(experiment)
+    data = experiment.load_data()
+    task = experiment.build_task(data)
+    options = experiment.simulation(data)
+    told = experiment.describe(data)
+    told = {
+        "problem": told["problem"],
+        "algorithm": sections_of(method),
+        "simulation": {**told["simulation"], "seed": seed, "target": target},
+    }
+    code, message = 0, ""
+    latest: list[History] = []
+    with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
+        report = begin(method.label)
 
-            def keep(history: History) -> None:
-                latest[:] = [history]
-                report(history)
+        def keep(history: History) -> None:
+            latest[:] = [history]
+            report(history)
 
-            try:
-                latest[:] = [_simulate(experiment, task, method, told, resume, checkpoint_seconds, track, keep)]
-            except losac.DivergedError as error:
-                code, message = DIVERGED, str(error).split("; try")[0]
-                latest[:] = [error.history]
-            except KeyboardInterrupt as stop:
-                code, message = INTERRUPTED, str(stop) or "interrupted"
-        files = _files(experiment.out)
-        _tell(experiment, latest, files, told, target)
-        if message:
-            say(f"losac: {message}; {_kept(experiment.out, code)}")
-            raise typer.Exit(code)
+        try:
+            latest[:] = [_simulate(experiment, task, method, told, resume, checkpoint_seconds, track, keep)]
+        except losac.DivergedError as error:
+            code, message = DIVERGED, str(error).split("; try")[0]
+            latest[:] = [error.history]
+        except KeyboardInterrupt as stop:
+            code, message = INTERRUPTED, str(stop) or "interrupted"
+    files = _files(experiment.out)
+    _tell(experiment, latest, files, told, target)
+    if message:
+        say(f"losac: {message}; {_kept(experiment.out, code)}")
+        raise typer.Exit(code)
 
 
 def _check(experiment: Experiment, resume: bool, track: list[str] | None) -> None:
@@ -196,12 +197,12 @@ def _tell(
 ) -> None:
     if experiment.json:
         results = summary(latest[0]) if latest else None
-        typer.echo(to_json({"config": config, "result": results, "files": [str(path) for path in files]}))
+        print_json({"config": config, "result": results, "files": [str(path) for path in files]})
         return
     if latest and not experiment.quiet:
         from losac.report import comparison_table
 
-        wide_console().print(comparison_table(latest, target=target))
+        print_table(comparison_table(latest, target=target))
     print_paths(files, hint=not (experiment.out or experiment.quiet))
     if experiment.out is not None and not experiment.quiet:
         say(f"Look at it with: losac report {experiment.out}")

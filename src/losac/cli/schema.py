@@ -6,8 +6,6 @@ from typing import Any
 
 import typer
 
-from losac.cli.errors import one_line_errors
-
 EPILOG = """Examples:
 
 losac schema > experiment.schema.json"""
@@ -15,10 +13,9 @@ losac schema > experiment.schema.json"""
 
 def schema() -> None:
     """Print the JSON schema of an experiment's file, for editors and for other programs."""
-    with one_line_errors():
-        from losac.cli.output import to_json
+    from losac.cli.output import to_json
 
-        typer.echo(to_json(file_schema()))
+    typer.echo(to_json(file_schema()))
 
 
 def file_schema() -> dict[str, Any]:

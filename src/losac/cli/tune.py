@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import DIVERGED, INTERRUPTED, fail, one_line_errors, say
+from losac.cli import complete
+from losac.cli.errors import DIVERGED, INTERRUPTED, fail, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
 from losac.cli.file import given_names, read_file
+from losac.cli.options import SIMULATION
 from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
-from losac.cli.seeds import parse_seeds
+from losac.cli.seeds import parse_seeds, seeds_option
 from losac.cli.settings import parse_settings, split_entry
 from losac.cli.space import FORMS, parse_space
 
@@ -38,7 +40,9 @@ _SEARCH = "Search"
 @expand("experiment")
 def tune(
     experiment: Experiment,
-    algorithm: Annotated[str, typer.Argument(help="Algorithm, as losac or scaffold:option=1.")],
+    algorithm: Annotated[
+        str, typer.Argument(help="Algorithm, as losac or scaffold:option=1.", autocompletion=complete.algorithm_names)
+    ],
     space: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,7 +59,7 @@ def tune(
             help="Points of a random or optuna search. Default: 32.", rich_help_panel=_SEARCH, show_default=False
         ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.", rich_help_panel="Simulation")] = "0",
+    seeds: Annotated[str, seeds_option(SIMULATION)] = "0",
     metric: Annotated[
         str | None,
         typer.Option(help="Default: accuracy, else loss.", rich_help_panel=_SEARCH, show_default=False),
@@ -88,40 +92,39 @@ def tune(
     context: typer.Context,
 ) -> None:
     """Search for the best settings of an algorithm on rows set aside from the clients' data, never on the test rows."""
-    with one_line_errors():
-        import losac
+    import losac
 
-        check_folder(experiment.out, overwrite=experiment.overwrite)
-        if config is not None:
-            experiment = read_file(config).fill(experiment, given_names(context))
-        (method,) = experiment.build_algorithms([algorithm])
-        chosen = parse_seeds(seeds)
-        axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search)
-        data = experiment.load_data()
-        options = experiment.simulation(data) | {"eval_every": experiment.eval_every}
-        try:
-            tuning = losac.tune(
-                experiment.build_task(data),
-                method,
-                axes,
-                seeds=chosen,
-                search=search,  # type: ignore[arg-type]
-                trials=trials,
-                metric=metric,
-                target=target,
-                validation=validation or None,
-                widen=widen,
-                progress=None if experiment.quiet or experiment.json else _report,
-                **options,
-            )
-        except losac.tuning.AllDivergedError as error:
-            fail(str(error), DIVERGED)
-        except KeyboardInterrupt:
-            say("losac: interrupted; nothing was saved")
-            raise typer.Exit(INTERRUPTED) from None
-        problem = experiment.describe(data)
-        files = _save(tuning, experiment.out, problem) if experiment.out else []
-        _tell(experiment, tuning, files, problem)
+    check_folder(experiment.out, overwrite=experiment.overwrite)
+    if config is not None:
+        experiment = read_file(config).fill(experiment, given_names(context))
+    (method,) = experiment.build_algorithms([algorithm])
+    chosen = parse_seeds(seeds)
+    axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search)
+    data = experiment.load_data()
+    options = experiment.simulation(data) | {"eval_every": experiment.eval_every}
+    try:
+        tuning = losac.tune(
+            experiment.build_task(data),
+            method,
+            axes,
+            seeds=chosen,
+            search=search,  # type: ignore[arg-type]
+            trials=trials,
+            metric=metric,
+            target=target,
+            validation=validation or None,
+            widen=widen,
+            progress=None if experiment.quiet or experiment.json else _report,
+            **options,
+        )
+    except losac.tuning.AllDivergedError as error:
+        fail(str(error), DIVERGED)
+    except KeyboardInterrupt:
+        say("losac: interrupted; nothing was saved")
+        raise typer.Exit(INTERRUPTED) from None
+    problem = experiment.describe(data)
+    files = _save(tuning, experiment.out, problem) if experiment.out else []
+    _tell(experiment, tuning, files, problem)
 
 
 def _default_space(experiment: Experiment, entry: str, method: Algorithm, search: str) -> dict[str, Any]:

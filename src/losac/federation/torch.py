@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from losac._extras import need
 from losac.algorithms import fedavg
 from losac.algorithms.contract import Algorithm
 from losac.federation.arrays import as_numpy
@@ -159,8 +160,4 @@ def _buffers(module: Module) -> dict[str, Any]:
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError("a client in PyTorch needs PyTorch: pip install 'losac[torch]'") from error
-    return torch
+    return need("torch", "a client in PyTorch", "torch")

@@ -1,9 +1,11 @@
 """Any algorithm on a real federation, by Flower: ``pip install 'losac[flower]'``."""
 
+from losac._extras import missing
+
 try:
     import flwr as _flwr  # noqa: F401
 except ImportError as error:
-    raise ImportError("losac.flower needs Flower: pip install 'losac[flower]'") from error
+    raise missing("flwr", "losac.flower", "flower") from error
 
 from losac.federation.book import Rules
 from losac.flower.app import server_app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,10 +38,12 @@ def told(callbacks: Sequence[Callback], recorder: Recorder, first: int, last: in
     start = Start(algorithm.label, algorithm.settings(), recorder.header.task, recorder.header.seed, first, last)
     tell = _Tell(callbacks, recorder, last)
     begun: list[Callback] = []
+    now = time.perf_counter()
     try:
         for callback in callbacks:
             callback.on_start(start)
             begun.append(callback)
+        recorder.began += time.perf_counter() - now  # opening a tracker takes seconds that are not the run's
         yield tell
     except BaseException as error:
         end: End = "diverged" if isinstance(error, DivergedError) else "failed"

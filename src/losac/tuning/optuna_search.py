@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from losac._extras import need
 from losac.tuning.space import Axis, Point, Range, is_ordered
 from losac.tuning.trials import Evaluate, Trial
 
@@ -51,11 +52,7 @@ def _suggest(trial: Any, name: str, axis: Axis) -> Any:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise ValueError("search='optuna' needs Optuna: pip install 'losac[tune]', or use search='random'") from None
-    return optuna
+    return need("optuna", "search='optuna'", "tune")
 
 
 @contextlib.contextmanager

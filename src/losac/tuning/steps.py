@@ -35,7 +35,7 @@ class PowerIteration(Algorithm):
     with ε = ``reach`` · max(‖x‖, 1). A round costs one model up, two down, and two passes over the clients' data.
     """
 
-    reach: Any = number(1e-3, domain=POSITIVE, kw_only=True)
+    reach: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     @property
     def draw(self) -> Draw:
@@ -81,7 +81,7 @@ def curvature(task: Task, *, clients_per_round: int | None = None, rounds: int =
     >>> bool(abs(curvature(task, rounds=50) / np.linalg.eigvalsh(hessian)[-1] - 1) < 1e-3)
     True
     """
-    method = PowerIteration(step_size=1.0)  # type: ignore[call-arg]
+    method = PowerIteration(step_size=1.0)
     run = simulate(
         task,
         method,
