@@ -239,7 +239,7 @@ def test_made_data_runs_with_its_defaults(data, tmp_path):
 
 def test_data_list_and_show(tmp_path):
     assert "comes with scikit-learn" in losac("data", "list").stdout
-    assert "needs no download" in losac("data", "download", "digits").stdout
+    assert "needs no download" in losac("data", "download", "digits").output
     picture = tmp_path / "picture.png"
     assert "at 20 clients" in losac("data", "show", "digits", "--out", str(picture)).stdout
     result = losac("data", "show", "digits", "--clients", "4", "--out", str(picture))
