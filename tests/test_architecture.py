@@ -26,6 +26,7 @@ LAYERS = [
     {"tuning"},
     {"report"},
     {"attacks"},
+    {"board"},
     {"reproduce"},
     {"deploy"},
     {"cli", "__main__"},

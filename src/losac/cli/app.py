@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, compare, data, deploy, reproduce, run, tune
+from losac.cli import algorithms, attack, board, compare, data, deploy, report, reproduce, run, tune
 
 app = typer.Typer(
     name="losac",
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 app.command("run", epilog=run.EPILOG)(run.run)
 app.command("compare", epilog=compare.EPILOG)(compare.compare)
+app.command("report", epilog=report.EPILOG)(report.report)
+app.command("board", epilog=board.EPILOG)(board.board)
 app.command("tune", epilog=tune.EPILOG)(tune.tune)
 app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)

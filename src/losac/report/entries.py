@@ -39,11 +39,12 @@ def from_histories(histories: Sequence[History]) -> list[Entry]:
 def from_runs(runs: Sequence[Run]) -> list[Entry]:
     """Return entries of run folders; those that have measured nothing yet are left out."""
     told = [(run, run.history()) for run in runs]
-    return [
-        Entry(history, run.name, run.status, run.last, _facts(run.experiment))
-        for run, history in told
-        if history is not None
-    ]
+    return [from_run(run, history) for run, history in told if history is not None]
+
+
+def from_run(run: Run, history: History) -> Entry:
+    """Return the entry of a run folder whose record has been read."""
+    return Entry(history, run.name, run.status, run.last, _facts(run.experiment))
 
 
 def entry_labels(entries: Sequence[Entry]) -> list[str]:
@@ -55,7 +56,9 @@ def entry_labels(entries: Sequence[Entry]) -> list[str]:
     everything = [_texts(entry) for entry in entries]
     labels = []
     for entry, mine in zip(entries, everything):
-        same = [texts for texts, other in zip(everything, entries) if other.history.algorithm == entry.history.algorithm]
+        same = [
+            texts for texts, other in zip(everything, entries) if other.history.algorithm == entry.history.algorithm
+        ]
         telling = [f"{k}={v}" for k, v in mine.items() if any(other.get(k) != v for other in same)]
         labels.append(" ".join([entry.history.algorithm, *telling]))
     return labels

@@ -71,7 +71,7 @@ def write_report(
     Args:
       runs: from :func:`losac.runs.find_runs`.
       path: of the file; its folder is made.
-      target: value of the accuracy whose first round is reported; by default that of the runs, else one that all reached.
+      target: value of the accuracy whose first round is reported; by default the runs' own, else one that all reached.
       title: of the page.
     """
     return _write(path, report_page(runs, target=target, title=title))
@@ -153,11 +153,12 @@ def _lead(histories: Sequence[History], groups: Sequence[Group]) -> str:
     rounds = max(int(run.rounds[-1]) for run in histories)
     seeds = max(len(group.runs) for group in groups)
     what = f"{len(groups)} algorithms" if len(groups) > 1 else "one algorithm"
+    tasks = ", ".join(dict.fromkeys(run.task for run in histories))
     return (
-        f"Federated optimisation on {', '.join(dict.fromkeys(run.task for run in histories))}: {what}, {rounds} rounds, "
-        f"{f'{seeds} seeds' if seeds > 1 else 'one seed'}, at step size η = {', '.join(sizes)}. The same runs are shown "
-        "over rounds, over what was sent, over the gradients computed and over wall time, because an algorithm that is "
-        "fast in one may be slow in another."
+        f"Federated optimisation on {tasks}: {what}, {rounds} rounds, "
+        f"{f'{seeds} seeds' if seeds > 1 else 'one seed'}, at step size η = {', '.join(sizes)}. The same runs are "
+        "shown over rounds, over what was sent, over the gradients computed and over wall time, because an algorithm "
+        "that is fast in one may be slow in another."
     )
 
 

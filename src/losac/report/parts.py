@@ -44,9 +44,8 @@ def partitions(found: Sequence[tuple[Clients, Sequence[str]]]) -> str:
 
 
 def facts(title: str, content: Mapping[str, Any]) -> str:
-    """Return names and values as a list."""
-    items = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(shown(v))}</dd>" for k, v in content.items())
-    return f"<h3>{escape(title)}</h3><dl>{items}</dl>" if items else ""
+    """Return names and values as a list under a title; nothing where there are none."""
+    return f"<div><h3>{escape(title)}</h3>{_list(content)}</div>" if content else ""
 
 
 def group_settings(groups: Sequence[Group]) -> str:
@@ -60,15 +59,14 @@ def group_settings(groups: Sequence[Group]) -> str:
 
 def run_configurations(runs: Sequence[Run]) -> str:
     """Return what all runs share, then each run by itself as its folder tells it."""
-    flat = [_flat(run.experiment) for run in runs]
-    made = [_flat({name: run.about.get(name) or {} for name in ("versions", "hardware")}) for run in runs]
-    lead = "Common to all runs" if len(runs) > 1 else "Configuration"
-    return (
-        facts(lead, _common(flat))
-        + facts("Versions and hardware", _common(made))
-        + f"<h3>{'Each run' if len(runs) > 1 else 'The run'}</h3>"
-        + "".join(_one_run(run, tables, _common(made)) for run, tables in zip(runs, made))
-    )
+    told = [{**run.experiment, **{k: run.about.get(k) or {} for k in ("versions", "hardware")}} for run in runs]
+    names = list(dict.fromkeys(name for sections in told for name in sections))
+    common = {name: _common([sections.get(name) or {} for sections in told]) for name in names}
+    lead = '<p class="caption">What all runs share; how each differs is told with it.</p>' if len(runs) > 1 else ""
+    cards = "".join(facts(name.capitalize(), content) for name, content in common.items())
+    each = "".join(_one_run(run, sections, common) for run, sections in zip(runs, told))
+    title = "Each run" if len(runs) > 1 else "The run"
+    return f'{lead}<div class="cards">{cards}</div><h3>{title}</h3><div class="runs">{each}</div>'
 
 
 def citations() -> str:
@@ -81,17 +79,23 @@ def citations() -> str:
     )
 
 
-def _one_run(run: Run, made: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+def _one_run(run: Run, told: Mapping[str, Any], common: Mapping[str, Mapping[str, Any]]) -> str:
     from losac.runs.sections import to_toml
 
-    own = {k: v for k, v in made.items() if k not in common}
-    told = {"folder": str(run.folder), "started": run.about.get("started"), "command": run.about.get("command")}
-    told |= {"resumed": ", ".join(run.about["resumed"])} if run.about.get("resumed") else {}
-    lines = facts("", {k: v for k, v in (told | own).items() if v}).replace("<h3></h3>", "")
+    own = {k: v for name, part in told.items() for k, v in part.items() if k not in common[name]}
+    about = {name: run.about.get(name) for name in ("started", "command")}
+    about |= {"resumed": ", ".join(run.about.get("resumed") or []), "folder": str(run.folder)}
     return (
-        f'<details class="run"><summary>{escape(run.name)} <span class="badge {run.status}">{run.status}</span></summary>'
-        f'{lines}<pre tabindex="0">{escape(to_toml(run.experiment))}</pre></details>'
+        f'<details class="run"><summary>{escape(run.name)} <span class="badge {run.status}">{run.status}</span>'
+        f"</summary>"
+        f"{_list(own | {k: v for k, v in about.items() if v})}"
+        f'<pre tabindex="0">{escape(to_toml(run.experiment))}</pre></details>'
     )
+
+
+def _list(content: Mapping[str, Any]) -> str:
+    items = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(shown(v))}</dd>" for k, v in content.items())
+    return f"<dl>{items}</dl>"
 
 
 def _partition(clients: Clients, names: Sequence[str]) -> str:
@@ -103,8 +107,8 @@ def _partition(clients: Clients, names: Sequence[str]) -> str:
     said = escape(f"How the rows of {clients.name} lie with its {total} clients")
     whose = f'<p class="caption">{escape(", ".join(names))}</p>' if names else ""
     return (
-        f'<div class="picture"><img alt="{said}; the numbers are below" src="data:image/png;base64,{code}"></div>{whose}'
-        f'<p class="caption">{escape(_in_words(clients))}</p><details><summary>Numbers</summary>'
+        f'<div class="picture"><img alt="{said}; the numbers are below" src="data:image/png;base64,{code}"></div>'
+        f'{whose}<p class="caption">{escape(_in_words(clients))}</p><details><summary>Numbers</summary>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{said}">{_counts(clients)}</div></details>'
     )
 
@@ -120,7 +124,9 @@ def _in_words(clients: Clients) -> str:
 
 def _counts(clients: Clients) -> str:
     counts = clients.sizes[:, None] if clients.label_counts is None else clients.label_counts
-    names = ("rows",) if clients.label_counts is None else clients.label_names or tuple(map(str, range(counts.shape[1])))
+    names = (
+        ("rows",) if clients.label_counts is None else clients.label_names or tuple(map(str, range(counts.shape[1])))
+    )
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("client", *names))
     body = "".join(
         f"<tr><th>{i}</th>{''.join(f'<td>{n}</td>' for n in row)}</tr>" for i, row in enumerate(counts[:_MOST_CLIENTS])
@@ -128,14 +134,6 @@ def _counts(clients: Clients) -> str:
     rest = len(counts) - _MOST_CLIENTS
     more = f'<p class="caption">{rest:,} more clients are not listed.</p>' if rest > 0 else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _flat(sections: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"{section}.{name}": value
-        for section, part in sections.items()
-        for name, value in (part.items() if isinstance(part, Mapping) else [("", part)])
-    }
 
 
 def _common(configurations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

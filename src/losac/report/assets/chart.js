@@ -43,7 +43,7 @@ const Chart = (() => {
   }
 
   // The range of y: all means, and of the bands as much as does not press the means flat.
-  function heights(lines, log) {
+  function heights(lines, log, limits) {
     const t = log ? Math.log10 : v => v, ok = v => v !== null && Number.isFinite(v) && (!log || v > 0);
     const middle = lines.flatMap(line => line.points.map(p => p.y)).filter(ok).map(t);
     const outer = lines.flatMap(line => line.points.flatMap(p => [p.low, p.high])).filter(ok).map(t);
@@ -51,7 +51,8 @@ const Chart = (() => {
     const room = (high - low) * 0.2 || Math.abs(high) * 0.1 || 1;
     low = Math.max(Math.min(low, ...outer), low - room) - room * 0.12;
     high = Math.min(Math.max(high, ...outer), high + room) + room * 0.12;
-    return log ? [10 ** low, 10 ** high] : [low, high];
+    const range = log ? [10 ** low, 10 ** high] : [low, high];
+    return limits ? [Math.max(range[0], limits[0]), Math.min(range[1], limits[1])] : range;
   }
 
   function visible(spec, range) {
@@ -102,7 +103,7 @@ const Chart = (() => {
     const xs = lines.flatMap(line => line.near.map(p => p.x));
     let [x0, x1] = state.range || [spec.x.log ? Math.min(...xs) : Math.min(0, ...xs), Math.max(...xs)];
     if (x0 === x1) x1 = x0 + (x0 || 1);
-    const [y0, y1] = heights(lines.map(line => ({points: line.near})), spec.y.log);
+    const [y0, y1] = heights(lines.map(line => ({points: line.near})), spec.y.log, spec.y.limits);
     const bottom = height - EDGE.bottom, right = width - EDGE.right;
     const x = scale(x0, x1, EDGE.left, right, spec.x.log), y = scale(y0, y1, bottom, EDGE.top, spec.y.log);
     Object.assign(state, {x, y, lines, frame: [EDGE.left, right, EDGE.top, bottom]});
@@ -125,7 +126,7 @@ const Chart = (() => {
     svg.append(hole, inner);
     if (spec.target !== null && spec.target >= y0 && spec.target <= y1) {
       inner.append(shape("line", {x1: EDGE.left, x2: right, y1: y(spec.target), y2: y(spec.target), class: "target"}),
-        shape("text", {x: right - 4, y: y(spec.target) - 5, "text-anchor": "end", class: "tick"}, `target ${spec.y.tick(spec.target)}`));
+        shape("text", {x: EDGE.left + 6, y: y(spec.target) - 5, class: "tick"}, `target ${spec.y.tick(spec.target)}`));
     }
     for (const line of lines) inner.append(shape("path", {d: bandPath(line.points, x, y, bottom + 50), class: "band", style: `fill:${line.colour}`}));
     for (const line of lines) {

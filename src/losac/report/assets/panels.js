@@ -52,7 +52,7 @@ const Panels = (() => {
       return {
         lines: drawn, key: `${mine.metric} ${mine.axis} ${mine.logX}`,
         x: {name: axis.name, log: mine.logX, whole: mine.axis === "rounds", tick: cost, value: cost},
-        y: {name: metric.name, log, tick: v => (metric.percent ? `${Format.digits(100 * v)}%` : Format.number(v)), value},
+        y: {name: metric.name, log, limits: metric.percent ? [0, 1] : null, tick: v => (metric.percent ? `${Format.digits(100 * v)}%` : Format.number(v)), value},
         target: view.target && view.target.metric === mine.metric ? view.target.value : null,
         said: `${capital(metric.name)} over ${axis.short}. ${ends.join(", ")}. Arrow keys read values, plus looks closer, escape shows all; the numbers are below the chart.`,
         empty: drawn.length ? "Nothing was measured yet" : "All algorithms are hidden",

@@ -77,15 +77,10 @@
     }
   }
 
-  const opened = [];
-  addEventListener("beforeprint", () => {
-    for (const part of document.querySelectorAll("details.print:not([open])")) { part.open = true; opened.push(part); }
-    document.body.classList.add("printing");
-    redraw();
-  });
-  addEventListener("afterprint", () => {
-    opened.splice(0).forEach(part => { part.open = false; });
-    document.body.classList.remove("printing");
-    redraw();
-  });
+  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    addEventListener(event, () => {
+      document.body.classList.toggle("printing", printing);
+      redraw();
+    });
+  }
 })();

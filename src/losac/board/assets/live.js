@@ -1,0 +1,52 @@
+// Hear from the server when runs change; while the connection is lost the browser tries again by itself.
+"use strict";
+const Live = (() => {
+  function follow(change) {
+    const badge = document.getElementById("live"), events = new EventSource("/events");
+    let busy = false, again = false;
+    async function tell() {
+      again = busy;
+      if (busy) return;
+      busy = true;
+      try { await change(); } catch { say(false); }
+      busy = false;
+      if (again) tell();
+    }
+    const say = on => { badge.className = `badge ${on ? "on" : "off"}`; badge.textContent = on ? "live" : "connection lost, trying again"; };
+    events.onopen = () => say(true);
+    events.onerror = () => say(false);
+    events.onmessage = tell;
+    addEventListener("pagehide", () => events.close());
+    return tell;
+  }
+
+  async function get(path, names = [], more = "") {
+    const query = names.map(name => `run=${encodeURIComponent(name)}`).join("&");
+    const answer = await fetch(`${path}?${query}${more}`);
+    return answer.ok ? answer.json() : null;
+  }
+
+  // Charts of some runs, drawn again with every new round; controls stay as the reader set them.
+  function charts(section) {
+    const view = {data: null, hidden: new Set(), band: "interval", target: null};
+    let panels = null, offered = "";
+    return data => {
+      section.hidden = !data;
+      if (!data) return view;
+      view.data = data;
+      panels ||= [...section.querySelectorAll("figure")].map(figure => Panels.panel(figure, view));
+      const metrics = Object.keys(data.metrics), labels = data.groups.map(group => [group.label, group.fate].join()).join();
+      section.querySelectorAll("figure")[1].hidden = metrics.length < 2;
+      if (offered !== metrics + labels) {
+        view.hidden = new Set([...view.hidden].filter(i => i < data.groups.length));
+        Panels.legend(section.querySelector(".legend"), view, () => panels.forEach(panel => panel.draw()));
+        panels.forEach(panel => panel.offer());
+        offered = metrics + labels;
+      }
+      panels.forEach(panel => panel.draw());
+      return view;
+    };
+  }
+
+  return {charts, follow, get};
+})();
