@@ -86,9 +86,9 @@ def _group(index: int, group: Group, members: list[int], entries: Sequence[Entry
 
 def _quantiles(most: int) -> dict[str, float]:
     """Return the 97.5 % quantiles of Student's t by the number of seeds, for two-sided intervals of 95 %."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return {str(n): round(float(t.ppf(0.975, n - 1)), 6) for n in range(2, most + 1)}
+    return {str(n): round(float(stdtrit(n - 1, 0.975)), 6) for n in range(2, most + 1)}
 
 
 def _numbers(values: np.ndarray) -> list[float | int | None]:
