@@ -10,7 +10,7 @@ from pathlib import Path
 from losac.runs.layout import LOG
 
 
-class _Quiet(logging.FileHandler):
+class _File(logging.FileHandler):
     """A file that may fill the disk: a line that cannot be written is left out, since the metrics say so anyway."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
@@ -19,20 +19,21 @@ class _Quiet(logging.FileHandler):
 
 @contextlib.contextmanager
 def logged(folder: Path) -> Iterator[None]:
-    """Write the library's log to the folder, beside wherever else it goes."""
-    logger = logging.getLogger("losac")
-    file = _Quiet(folder / LOG, encoding="utf-8")
+    """Write what this package says to the folder and nowhere else, and the library's warnings there as well."""
+    file = _File(folder / LOG, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
-    file.setLevel(logging.INFO)
-    others = [] if logger.hasHandlers() or logging.lastResort is None else [logging.lastResort]
-    before = logger.level
-    logger.setLevel(logging.INFO)
-    for handler in (file, *others):
+    library, runs = logging.getLogger("losac"), logging.getLogger("losac.runs")
+    shown = [] if library.hasHandlers() or logging.lastResort is None else [logging.lastResort]
+    before = runs.level, runs.propagate
+    runs.setLevel(logging.INFO)
+    runs.propagate = False
+    added = [(runs, file), *((library, handler) for handler in (file, *shown))]
+    for logger, handler in added:
         logger.addHandler(handler)
     try:
         yield
     finally:
-        for handler in (file, *others):
+        for logger, handler in added:
             logger.removeHandler(handler)
-        logger.setLevel(before)
+        runs.level, runs.propagate = before
         file.close()
