@@ -13,11 +13,11 @@ import time
 from urllib.parse import quote
 
 import pytest
-from commands import refused
-from run_folders import HEAD, line, write_comparison, write_run
 
+from commands import refused
 from losac._files import locked
 from losac.board import BoardServer, Shelf
+from run_folders import HEAD, line, write_comparison, write_run
 
 
 @pytest.fixture

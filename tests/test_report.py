@@ -5,10 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from commands import losac, refused
 from rich.console import Console
-from run_folders import write_comparison, write_run
 
+from commands import losac, refused
 from losac import report
 from losac.data import load
 from losac.history import History
@@ -16,6 +15,7 @@ from losac.report.entries import entry_labels, from_runs
 from losac.report.groups import mean_curve
 from losac.report.payload import common_target
 from losac.runs import find_runs
+from run_folders import write_comparison, write_run
 
 
 def history(algorithm="losac", seed=0, *, rounds=5, diverged=None, metrics=None, **settings):
