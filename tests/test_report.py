@@ -328,3 +328,13 @@ def test_the_target_is_by_default_one_that_all_reached(runs):
     assert worst <= target < 1.1 * worst
     assert all(entry.history.rounds_to("loss", target) is not None for entry in entries)
     assert all(entry.history.rounds_to("accuracy", common_target(entries, "accuracy")) for entry in entries)
+
+
+def test_runs_with_different_metrics_share_a_table(runs, tmp_path):
+    metrics = {"loss": np.array([3.0, 2.0]), "distance": np.array([1.0, 0.5])}
+    other = history("mime", rounds=2, metrics=metrics)
+    page = report.write_page([history(), other], tmp_path / "page.html").read_text()
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', page)
+    assert heads[:5] == ["algorithm", "η", "loss", "accuracy", "distance"]
+    rows = [re.findall("<td>([^<]*)</td>", row) for row in re.findall(r'<tr><th scope="row">.*?</tr>', page)]
+    assert [row[2:4] for row in rows] == [[f"{100 * history().final('accuracy'):.1f} %", "–"], ["–", "0.5000"]]

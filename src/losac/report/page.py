@@ -79,6 +79,7 @@ def write_report(
 
 def report_page(runs: Sequence[Run], *, target: float | None = None, title: str | None = None) -> str:
     """Return the page of run folders as text; see :func:`write_report`."""
+    runs = sorted(runs, key=lambda run: str(run.about.get("started", "")))
     entries = from_runs(runs)
     if not entries:
         raise ValueError(f"none of the {len(runs)} runs has measured anything yet; wait for a first evaluation")

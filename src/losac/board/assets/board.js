@@ -82,8 +82,6 @@
     const running = rows.filter(row => row.status === "running").length;
     find("count").textContent = `${shown.length} of ${rows.length} runs, ${running} running, ${selected.size} selected`;
     find("all").checked = shown.length > 0 && shown.every(row => selected.has(row.id));
-    find("none").hidden = rows.length > 0;
-    find("none").textContent = "No runs here yet. They appear as soon as losac run --out or losac compare --out writes into this folder.";
     const names = [...selected].map(name => `run=${encodeURIComponent(name)}`).join("&");
     find("report").href = `/report?${names}`;
     find("report").setAttribute("aria-disabled", String(!selected.size));
@@ -95,6 +93,9 @@
     const together = find("together").checked;
     const data = names.length ? await Live.get("/api/curves", names, together ? "" : "&apart=1") : null;
     draw(data);
+    find("none").hidden = Boolean(data);
+    find("none").textContent = !rows.length ? "No runs here yet. They appear as soon as losac run --out or losac compare --out writes into this folder."
+      : names.length ? "The selected runs have measured nothing yet; curves appear with the first evaluation." : "Select runs to see their curves.";
     if (data) find("words").textContent = Panels.bandWords("interval", data.groups);
   }
 

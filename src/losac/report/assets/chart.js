@@ -5,6 +5,9 @@ const Chart = (() => {
   const EDGE = {left: 58, right: 14, top: 10, bottom: 44};
   let made = 0;
 
+  const least = values => values.reduce((a, b) => Math.min(a, b), Infinity);
+  const greatest = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
+
   function shape(name, attributes, text) {
     const node = document.createElementNS(SPACE, name);
     for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
@@ -47,10 +50,10 @@ const Chart = (() => {
     const t = log ? Math.log10 : v => v, ok = v => v !== null && Number.isFinite(v) && (!log || v > 0);
     const middle = lines.flatMap(line => line.points.map(p => p.y)).filter(ok).map(t);
     const outer = lines.flatMap(line => line.points.flatMap(p => [p.low, p.high])).filter(ok).map(t);
-    let low = Math.min(...middle), high = Math.max(...middle);
+    let low = least(middle), high = greatest(middle);
     const room = (high - low) * 0.2 || Math.abs(high) * 0.1 || 1;
-    low = Math.max(Math.min(low, ...outer), low - room) - room * 0.12;
-    high = Math.min(Math.max(high, ...outer), high + room) + room * 0.12;
+    low = Math.max(Math.min(low, least(outer)), low - room) - room * 0.12;
+    high = Math.min(Math.max(high, greatest(outer)), high + room) + room * 0.12;
     const range = log ? [10 ** low, 10 ** high] : [low, high];
     return limits ? [Math.max(range[0], limits[0]), Math.min(range[1], limits[1])] : range;
   }
@@ -101,7 +104,7 @@ const Chart = (() => {
 
   function paint(svg, lines, spec, state, width, height) {
     const xs = lines.flatMap(line => line.near.map(p => p.x));
-    let [x0, x1] = state.range || [spec.x.log ? Math.min(...xs) : Math.min(0, ...xs), Math.max(...xs)];
+    let [x0, x1] = state.range || [spec.x.log ? least(xs) : Math.min(0, least(xs)), greatest(xs)];
     if (x0 === x1) x1 = x0 + (x0 || 1);
     const [y0, y1] = heights(lines.map(line => ({points: line.near})), spec.y.log, spec.y.limits);
     const bottom = height - EDGE.bottom, right = width - EDGE.right;
@@ -128,9 +131,9 @@ const Chart = (() => {
       inner.append(shape("line", {x1: EDGE.left, x2: right, y1: y(spec.target), y2: y(spec.target), class: "target"}),
         shape("text", {x: EDGE.left + 6, y: y(spec.target) - 5, class: "tick"}, `target ${spec.y.tick(spec.target)}`));
     }
-    for (const line of lines) inner.append(shape("path", {d: bandPath(line.points, x, y, bottom + 50), class: "band", style: `fill:${line.colour}`}));
+    for (const line of lines) inner.append(shape("path", {d: bandPath(line.points, x, y, bottom + 50), class: "band", style: `fill:${line.colour}`, "data-group": line.group}));
     for (const line of lines) {
-      const look = {class: "line", style: `stroke:${line.colour}`, "stroke-dasharray": line.dash, "data-label": line.label};
+      const look = {class: "line", style: `stroke:${line.colour}`, "stroke-dasharray": line.dash, "data-label": line.label, "data-group": line.group};
       inner.append(shape("path", {...look, d: path(line.points, x, y, "y")}));
       if (line.points.length === 1) inner.append(shape("circle", {cx: x(line.points[0].x), cy: y(line.points[0].y), r: 3.5, style: `fill:${line.colour}`}));
       if (line.crossed) svg.append(cross(line, x, y, bottom, right));

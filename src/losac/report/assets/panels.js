@@ -39,8 +39,8 @@ const Panels = (() => {
     }
 
     function lines() {
-      return view.data.groups.map((group, index) => ({group, index})).filter(({index}) => !view.hidden.has(index)).map(({group}) => ({
-        label: group.label, colour: `var(--c${group.colour})`, dash: group.dash, crossed: group.diverged,
+      return view.data.groups.map((group, index) => ({group, index})).filter(({index}) => !view.hidden.has(index)).map(({group, index}) => ({
+        label: group.label, group: index, colour: `var(--c${group.colour})`, dash: group.dash, crossed: group.diverged,
         points: Curves.curve(group.runs.map(i => view.data.runs[i]), mine.metric, mine.axis, view.band, view.data.quantiles),
       }));
     }
@@ -110,8 +110,13 @@ const Panels = (() => {
       }});
       const swatch = element("span", {class: "swatch"});
       swatch.innerHTML = `<svg width="36" height="10" aria-hidden="true"><line x1="0" x2="36" y1="5" y2="5" style="stroke:var(--c${Number(group.colour)})" stroke-width="2.6" stroke-dasharray="${group.dash}"/></svg>`;
-      return element("label", {}, box, swatch, element("span", {}, group.label, group.fate ? element("em", {class: group.diverged ? "fate" : "going"}, ` ${group.fate}`) : ""));
+      return element("label", {onpointerenter: () => stress(index), onpointerleave: () => stress(null), onfocusin: () => stress(index), onfocusout: () => stress(null)}, box, swatch, element("span", {}, group.label, group.fate ? element("em", {class: group.diverged ? "fate" : "going"}, ` ${group.fate}`) : ""));
     }));
+  }
+
+  // Let the lines of one algorithm stand out while its name is pointed at or has the focus.
+  function stress(index) {
+    for (const node of document.querySelectorAll("[data-group]")) node.classList.toggle("dim", index !== null && node.dataset.group !== String(index));
   }
 
   const BANDS = {
