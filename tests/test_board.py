@@ -205,7 +205,7 @@ def test_runs_come_grow_and_go(folder):
 
 
 def test_events_tell_of_every_change(server, folder):
-    connection = http.client.HTTPConnection(*server.server_address, timeout=10)
+    connection = http.client.HTTPConnection(*server.server_address, timeout=30)
     connection.request("GET", "/events", headers={"Host": "localhost"})
     answer = connection.getresponse()
     first = answer.readline()
@@ -244,6 +244,6 @@ def test_ctrl_c_ends_the_board_quietly(folder):
     connection.request("GET", "/events")
     assert connection.getresponse().readline().startswith(b"data: ")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
     assert host == "127.0.0.1"

@@ -10,11 +10,14 @@ from scipy.stats import t
 
 from losac._files import locked
 from losac.board import BoardServer
-from losac.report import group_histories, write_report
+from losac.history import History
+from losac.report import group_histories, write_page, write_report
 from losac.report.groups import mean_curve
 from losac.runs import find_runs, open_run
 from run_folders import line, write_comparison, write_run
 
+PATIENCE = 30_000
+expect.set_options(timeout=PATIENCE)
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is here: apt-get install chromium brings one")
 
@@ -36,7 +39,7 @@ def visit(browser):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}} | options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
@@ -374,3 +377,25 @@ def test_nothing_in_the_name_of_a_run_becomes_markup(visit, board, runs):
         assert page.locator("img").count() == 0
     finally:
         shutil.rmtree(folder)
+
+
+def test_long_curves_are_thinned_and_keep_their_peaks(visit, tmp_path):
+    rounds = np.arange(20_001)
+    loss = 1 + 1 / (1 + rounds)
+    loss[12_345] = 5.0
+    costs = {"bytes_up": rounds, "bytes_down": rounds, "gradients": 1.0 * rounds, "seconds": 1.0 * rounds}
+    long = History("losac", {"step_size": 0.1}, "toy", 0, rounds, {"loss": loss}, **costs)
+    page = visit(write_page([long], tmp_path / "long.html").as_uri())
+    drawn = page.locator(".chart").first.evaluate("place => place.chart.lines[0].near.map(p => [p.x, p.y])")
+    assert len(drawn) < 1500
+    assert [12_345, 5] in drawn
+    assert drawn[-1][0] == 20_000
+
+
+def test_a_name_points_out_its_lines(visit, report):
+    page = visit(report)
+    page.locator(".legend label", has_text="losac").hover()
+    assert page.locator("path.line.dim").count() == 4 * 2
+    assert page.locator("path.line.dim[data-label=losac]").count() == 0
+    page.locator("h1").hover()
+    assert page.locator("path.line.dim").count() == 0

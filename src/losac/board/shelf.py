@@ -80,7 +80,9 @@ class Shelf:
         from losac.report.payload import payload
 
         books = self.books()
-        chosen = [books[name] for name in names if name in books]
+        chosen = sorted(
+            (books[name] for name in names if name in books), key=lambda book: book.row.get("started") or ""
+        )
         entries = [from_run(b.run, b.history) for b in chosen if b.run is not None and b.history is not None]
         if not entries:
             return None

@@ -2,6 +2,7 @@
 "use strict";
 const Chart = (() => {
   const SPACE = "http://www.w3.org/2000/svg";
+  const MOST = 1200;
   const EDGE = {left: 58, right: 14, top: 10, bottom: 44};
   let made = 0;
 
@@ -62,8 +63,26 @@ const Chart = (() => {
     const fits = p => (!spec.x.log || p.x > 0) && (!spec.y.log || p.y > 0);
     const inside = p => !range || (p.x >= range[0] && p.x <= range[1]);
     return spec.lines.map(line => ({...line, points: line.points.filter(fits)}))
-      .map(line => ({...line, near: line.points.filter(inside)})).filter(line => line.points.length);
+      .map(line => ({...line, near: thinned(line.points.filter(inside))})).filter(line => line.points.length);
   }
+
+  // Of more points than a chart has pixels, the least and the greatest of each short stretch, and the last.
+  function thinned(points) {
+    if (points.length <= MOST) return points;
+    const every = Math.ceil(2 * points.length / MOST), kept = [];
+    for (let start = 0; start < points.length; start += every) {
+      let low = start, high = start;
+      for (let i = start; i < Math.min(start + every, points.length); i++) {
+        if (points[i].y < points[low].y) low = i;
+        if (points[i].y > points[high].y) high = i;
+      }
+      for (const i of new Set([Math.min(low, high), Math.max(low, high)])) kept.push(points[i]);
+    }
+    if (kept.at(-1) !== points.at(-1)) kept.push(points.at(-1));
+    return kept;
+  }
+
+  const size = place => `${place.clientWidth} ${place.clientHeight}`;
 
   function path(points, x, y, key) {
     return points.map((p, i) => `${i ? "L" : "M"}${x(p.x).toFixed(1)},${y(p[key]).toFixed(1)}`).join("");
@@ -82,7 +101,7 @@ const Chart = (() => {
   function draw(place, spec) {
     const state = place.chart || (place.chart = {range: null, at: null, id: ++made});
     if (state.key !== spec.key) Object.assign(state, {range: null, at: null, key: spec.key});
-    state.spec = spec;
+    Object.assign(state, {spec, size: size(place)});
     const width = Math.max(place.clientWidth, 220), height = Math.max(place.clientHeight, 180);
     const lines = visible(spec, state.range);
     const svg = shape("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "aria-label": spec.said});
@@ -131,12 +150,12 @@ const Chart = (() => {
       inner.append(shape("line", {x1: EDGE.left, x2: right, y1: y(spec.target), y2: y(spec.target), class: "target"}),
         shape("text", {x: EDGE.left + 6, y: y(spec.target) - 5, class: "tick"}, `target ${spec.y.tick(spec.target)}`));
     }
-    for (const line of lines) inner.append(shape("path", {d: bandPath(line.points, x, y, bottom + 50), class: "band", style: `fill:${line.colour}`, "data-group": line.group}));
+    for (const line of lines) inner.append(shape("path", {d: bandPath(line.near, x, y, bottom + 50), class: "band", style: `fill:${line.colour}`, "data-group": line.group}));
     for (const line of lines) {
       const look = {class: "line", style: `stroke:${line.colour}`, "stroke-dasharray": line.dash, "data-label": line.label, "data-group": line.group};
-      inner.append(shape("path", {...look, d: path(line.points, x, y, "y")}));
-      if (line.points.length === 1) inner.append(shape("circle", {cx: x(line.points[0].x), cy: y(line.points[0].y), r: 3.5, style: `fill:${line.colour}`}));
-      if (line.crossed) svg.append(cross(line, x, y, bottom, right));
+      inner.append(shape("path", {...look, d: path(line.near, x, y, "y")}));
+      if (line.near.length === 1) inner.append(shape("circle", {cx: x(line.near[0].x), cy: y(line.near[0].y), r: 3.5, style: `fill:${line.colour}`}));
+      if (line.crossed && line.near.includes(line.points.at(-1))) svg.append(cross(line, x, y, bottom, right));
     }
     svg.append(shape("g", {class: "cross-hair"}));
   }
@@ -218,5 +237,5 @@ const Chart = (() => {
     return new Blob([new XMLSerializer().serializeToString(copy)], {type: "image/svg+xml"});
   }
 
-  return {draw, linearTicks, logTicks, toFile};
+  return {draw, linearTicks, logTicks, size, toFile};
 })();

@@ -21,13 +21,17 @@ const Curves = (() => {
   // A metric over an axis at the rounds that all runs have measured; so it ends where the shortest run ends.
   function curve(runs, metric, axis, band, quantiles) {
     const places = runs.map(run => new Map(known(run, metric).map(i => [run.rounds[i], i])));
-    if (!places.length) return [];
-    const common = [...places[0].keys()].filter(round => places.every(place => place.has(round)));
+    const common = places.length ? [...places[0].keys()].filter(round => places.every(place => place.has(round))) : [];
+    const values = new Array(runs.length);
     return common.map(round => {
-      const at = places.map(place => place.get(round));
-      const values = runs.map((run, r) => run.metrics[metric][at[r]]);
+      let x = 0;
+      runs.forEach((run, r) => {
+        const at = places[r].get(round);
+        values[r] = run.metrics[metric][at];
+        x += run[axis][at] / runs.length;
+      });
       const [low, high] = spread(values, band, quantiles);
-      return {x: mean(runs.map((run, r) => run[axis][at[r]])), y: mean(values), low, high};
+      return {x, y: mean(values), low, high};
     });
   }
 

@@ -41,8 +41,14 @@ const Panels = (() => {
     function lines() {
       return view.data.groups.map((group, index) => ({group, index})).filter(({index}) => !view.hidden.has(index)).map(({group, index}) => ({
         label: group.label, group: index, colour: `var(--c${group.colour})`, dash: group.dash, crossed: group.diverged,
-        points: Curves.curve(group.runs.map(i => view.data.runs[i]), mine.metric, mine.axis, view.band, view.data.quantiles),
+        points: points(group),
       }));
+    }
+
+    function points(group) {
+      const key = [mine.metric, mine.axis, view.band].join(), kept = group.curves ||= new Map();
+      if (!kept.has(key)) kept.set(key, Curves.curve(group.runs.map(i => view.data.runs[i]), mine.metric, mine.axis, view.band, view.data.quantiles));
+      return kept.get(key);
     }
 
     function spec() {
@@ -95,7 +101,7 @@ const Panels = (() => {
       setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     }
 
-    new ResizeObserver(() => draw()).observe(place);
+    new ResizeObserver(() => { if (place.chart && place.chart.size !== Chart.size(place)) draw(); }).observe(place);
     return {draw, offer};
   }
 
