@@ -55,7 +55,7 @@ class Recorder:
         for name, own, other in zip(("algorithm", "task", "seed", "last round"), mine, theirs):
             if own != other:
                 raise ValueError(
-                    f"the given history is of another run: its {name} is {other!r}, and here it is {own!r}"
+                    f"the given history is of another run: its {name} is {other!r}, here it is {own!r}"
                 )
         self.rounds = earlier.rounds.tolist()
         self.metrics = {name: series.tolist() for name, series in earlier.metrics.items()}

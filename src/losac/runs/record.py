@@ -103,7 +103,7 @@ def record(
                     rounds=rounds - done,
                     seed=seed,
                     state=earlier,
-                    callbacks=[keeper, *callbacks],
+                    callbacks=[*callbacks, keeper],
                     **options,
                 )
         if keeper.interrupted and int(history.rounds[-1]) < rounds:
