@@ -1,5 +1,6 @@
 """The pages in a real browser: what a reader clicks, types, prints and sees while runs go on."""
 
+import contextlib
 import shutil
 import threading
 
@@ -399,3 +400,27 @@ def test_a_name_points_out_its_lines(visit, report):
     assert page.locator("path.line.dim[data-label=losac]").count() == 0
     page.locator("h1").hover()
     assert page.locator("path.line.dim").count() == 0
+
+
+def test_the_board_follows_runs_that_begin_until_the_reader_selects(visit, tmp_path):
+    with BoardServer(tmp_path) as server, contextlib.ExitStack() as running:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        page = visit(server.url)
+        page.get_by_text("No runs here yet").wait_for()
+        labels = page.locator("figure").first.locator("path.line")
+        for count, name in enumerate(("one", "two"), start=1):
+            running.enter_context(locked(write_run(tmp_path / name, "mime", count, status="running")))
+            expect(labels).to_have_count(count)
+        page.get_by_role("group", name="Show or hide curves").get_by_role("checkbox").first.focus()
+        with (tmp_path / "one" / "metrics.csv").open("a") as file:
+            file.write(line(9))
+        page.get_by_text("still running, round 18 of 16").wait_for()
+        assert page.evaluate("document.activeElement.closest('.legend') !== null")
+        page.get_by_label("Select one").uncheck()
+        expect(labels).to_have_count(1)
+        write_run(tmp_path / "three", "mime", 3)
+        page.get_by_role("link", name="three").wait_for()
+        assert not page.get_by_label("Select three").is_checked()
+        server.shutdown()
+        thread.join()

@@ -3,6 +3,7 @@
 (() => {
   const {element, duration, metric, number} = Format, find = id => document.getElementById(id);
   const time = text => (text ? new Date(text).toLocaleString([], {dateStyle: "medium", timeStyle: "short"}) : "–");
+  const MOST = 6;
   const COLUMNS = [
     ["name", "name", row => row.name, "text"],
     ["algorithm", "algorithm", row => row.algorithm ?? "–", "text algorithm"],
@@ -16,7 +17,7 @@
   ];
   const lines = new Map(), body = document.querySelector("#runs tbody"), draw = Live.charts(find("curves"));
   let rows = [], order = ["started", -1], shown = [];
-  let selected = new Set(new URLSearchParams(location.hash.slice(1)).getAll("run")), fresh = !selected.size;
+  let selected = new Set(new URLSearchParams(location.hash.slice(1)).getAll("run")), following = !selected.size;
   find("folder").textContent = GIVEN.folder;
 
   const box = element("th", {}, element("span", {class: "hidden-text"}, "Selected"));
@@ -100,16 +101,17 @@
   }
 
   function choose(names, on) {
+    following = false;
     for (const name of names) selected[on ? "add" : "delete"](name);
     list();
     curves();
   }
 
-  // At first the runs that are going, else the latest.
-  function first() {
-    const going = rows.filter(row => row.status === "running"), latest = [...rows].filter(row => row.started).sort((a, b) => (a.started < b.started ? 1 : -1));
-    selected = new Set((going.length ? going : latest).slice(0, 6).map(row => row.id));
-    fresh = !rows.length;
+  // Until the reader selects, the runs that are going are selected as they come; the latest where none is.
+  function follow() {
+    const latest = rows.filter(row => row.started).sort((a, b) => (a.started < b.started ? 1 : -1));
+    const going = rows.filter(row => row.status === "running" || selected.has(row.id));
+    selected = new Set((going.length ? going : latest).slice(0, MOST).map(row => row.id));
   }
 
   async function refresh() {
@@ -118,7 +120,7 @@
     rows = found;
     const there = new Set(rows.map(row => row.id));
     selected = new Set([...selected].filter(name => there.has(name)));
-    if (fresh) first();
+    if (following) follow();
     list();
     await curves();
   }

@@ -35,14 +35,12 @@ const Live = (() => {
       if (!data) return view;
       view.data = data;
       panels ||= [...section.querySelectorAll("figure")].map(figure => Panels.panel(figure, view));
-      const metrics = Object.keys(data.metrics), labels = data.groups.map(group => [group.label, group.fate].join()).join();
-      section.querySelectorAll("figure")[1].hidden = metrics.length < 2;
-      if (offered !== metrics + labels) {
-        view.hidden = new Set([...view.hidden].filter(i => i < data.groups.length));
-        Panels.legend(section.querySelector(".legend"), view, () => panels.forEach(panel => panel.draw()));
-        panels.forEach(panel => panel.offer());
-        offered = metrics + labels;
-      }
+      const metrics = Object.keys(data.metrics).join();
+      section.querySelectorAll("figure")[1].hidden = Object.keys(data.metrics).length < 2;
+      view.hidden = new Set([...view.hidden].filter(i => i < data.groups.length));
+      Panels.legend(section.querySelector(".legend"), view, () => panels.forEach(panel => panel.draw()));
+      if (offered !== metrics) panels.forEach(panel => panel.offer());
+      offered = metrics;
       panels.forEach(panel => panel.draw());
       return view;
     };

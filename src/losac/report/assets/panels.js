@@ -107,17 +107,27 @@ const Panels = (() => {
 
   const capital = text => text[0].toUpperCase() + text.slice(1);
 
-  // Buttons that show and hide algorithms, with the look of their lines.
+  // Boxes that show and hide algorithms, with the look of their lines; the same ones stay, and with them the focus.
   function legend(place, view, change) {
-    place.replaceChildren(...view.data.groups.map((group, index) => {
-      const box = element("input", {type: "checkbox", checked: !view.hidden.has(index), onchange: () => {
-        view.hidden[box.checked ? "delete" : "add"](index);
-        change();
-      }});
-      const swatch = element("span", {class: "swatch"});
-      swatch.innerHTML = `<svg width="36" height="10" aria-hidden="true"><line x1="0" x2="36" y1="5" y2="5" style="stroke:var(--c${Number(group.colour)})" stroke-width="2.6" stroke-dasharray="${group.dash}"/></svg>`;
-      return element("label", {onpointerenter: () => stress(index), onpointerleave: () => stress(null), onfocusin: () => stress(index), onfocusout: () => stress(null)}, box, swatch, element("span", {}, group.label, group.fate ? element("em", {class: group.diverged ? "fate" : "going"}, ` ${group.fate}`) : ""));
-    }));
+    const names = JSON.stringify(view.data.groups.map(group => group.label));
+    if (place.names !== names) place.replaceChildren(...view.data.groups.map((group, index) => entry(group, index, view, change)));
+    place.names = names;
+    view.data.groups.forEach((group, index) => {
+      const fate = place.children[index].querySelector("em");
+      fate.className = group.diverged ? "fate" : "going";
+      fate.textContent = group.fate ? ` ${group.fate}` : "";
+    });
+  }
+
+  function entry(group, index, view, change) {
+    const box = element("input", {type: "checkbox", checked: !view.hidden.has(index), onchange: () => {
+      view.hidden[box.checked ? "delete" : "add"](index);
+      change();
+    }});
+    const swatch = element("span", {class: "swatch"});
+    swatch.innerHTML = `<svg width="36" height="10" aria-hidden="true"><line x1="0" x2="36" y1="5" y2="5" style="stroke:var(--c${Number(group.colour)})" stroke-width="2.6" stroke-dasharray="${group.dash}"/></svg>`;
+    const pointed = {onpointerenter: () => stress(index), onpointerleave: () => stress(null), onfocusin: () => stress(index), onfocusout: () => stress(null)};
+    return element("label", pointed, box, swatch, element("span", {}, group.label, element("em")));
   }
 
   // Let the lines of one algorithm stand out while its name is pointed at or has the focus.
