@@ -141,6 +141,7 @@ def test_pages_of_other_sites_cannot_read_the_board(server):
     assert get(server, "/api/runs", host="evil.example")[0] == 403
     assert get(server, "/api/runs", host=f"127.0.0.1:{server.server_address[1]}")[0] == 200
     assert get(server, "/api/runs", host="[::1]")[0] == 200
+    assert get(server, "/api/runs", host="[::1")[0] == 403
     _, headers, _ = get(server, "/")
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "Access-Control-Allow-Origin" not in headers
@@ -186,6 +187,22 @@ def test_metrics_that_are_half_written_break_nothing(folder, table):
     shelf = Shelf(folder)
     assert len(shelf.rows()) == 6
     assert json.dumps(shelf.curves(["losac-seed0", "losac-seed1"], apart=True))
+
+
+def test_numbers_that_json_does_not_know_reach_the_browser_as_words(server, folder):
+    (folder / "losac-seed0" / "experiment.toml").write_text("[algorithm]\nclip = inf\nsteps = [1, nan]\n")
+    (folder / "losac-seed0" / "metrics.csv").write_text(HEAD + line(0) + "2,inf,nan,1,1,1,1\n")
+    for path in ("/api/run?run=losac-seed0", "/api/curves?run=losac-seed0", "/api/runs"):
+        text = get(server, path)[2]
+        json.loads(text, parse_constant=pytest.fail)
+    told = ask(server, "/api/run?run=losac-seed0")
+    assert told["experiment"]["algorithm"] == {"clip": "inf", "steps": [1, "nan"]}
+
+
+def test_a_folder_that_is_a_run_is_a_board_of_one(folder):
+    shelf = Shelf(folder / "losac-seed0")
+    assert [(row["id"], row["name"]) for row in shelf.rows()] == [(".", "losac-seed0")]
+    assert shelf.details(".")["log"].startswith("round 0 of 16")
 
 
 def test_runs_come_grow_and_go(folder):

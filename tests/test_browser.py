@@ -66,7 +66,7 @@ def report(runs):
     return write_report(find_runs(runs), runs.parent / "report.html").as_uri()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def board(runs):
     with BoardServer(runs) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -422,5 +422,6 @@ def test_the_board_follows_runs_that_begin_until_the_reader_selects(visit, tmp_p
         write_run(tmp_path / "three", "mime", 3)
         page.get_by_role("link", name="three").wait_for()
         assert not page.get_by_label("Select three").is_checked()
+        page.close()
         server.shutdown()
         thread.join()

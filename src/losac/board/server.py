@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from http import HTTPStatus
@@ -99,8 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether the request names this machine: a foreign page that points its own name here reads nothing."""
         if not _is_loopback(str(self.server.server_address[0])):
             return True
-        name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
-        return name == "localhost" or _is_loopback(name)
+        try:
+            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError:
+            return False
+        return _is_loopback(name)
 
     def _board(self, query: dict[str, list[str]]) -> None:
         self._send(pages.board_page(self.server.shelf.folder), "text/html")
@@ -147,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.closing.wait(_LOOK_SECONDS)
 
     def _send_json(self, value: Any) -> None:
-        self._send(json.dumps(value, default=str), "application/json")
+        self._send(json.dumps(_finite(value), default=str), "application/json")
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         self._send(f"{message}\n", "text/plain", status)
@@ -172,6 +176,15 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _finite(value: Any) -> Any:
+    """Return a value in which numbers that JSON does not know are words."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _one(query: dict[str, list[str]]) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 _NO_SETTING = ("seed", "rounds", "target", "data_dir")
 _WORDS = {"running": "still running", "stopped": "stopped", "killed": "killed", "failed": "failed"}
+_ENDS = {
+    "running": "are still going",
+    "killed": "ended without a word, like a killed process",
+    "failed": "ended by an error",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +87,13 @@ def fate_of(entries: Sequence[Entry]) -> str:
 def status_notes(entries: Sequence[Entry], unmeasured: Sequence[str] = ()) -> list[str]:
     """Return sentences on runs that are unfinished, and on runs that are the same as another."""
     notes = []
-    for status, said in (
-        ("running", "still going; what is shown of {} is what {} measured so far"),
-        ("killed", "ended without a word, as a killed process does; what is shown of {} is what {} measured before"),
-        ("failed", "ended by an error; what is shown of {} is what {} measured before"),
-    ):
+    for status, ends in _ENDS.items():
         names = [entry.name for entry in entries if entry.status == status]
         if names:
-            verb, whom, who = ("is", "it", "it") if len(names) == 1 else ("are", "them", "they")
-            verb = verb if status == "running" else ""
-            notes.append(f"{_listed(names)} {verb} {said.format(whom, who)}.".replace("  ", " "))
+            one = len(names) == 1
+            whom, who = ("it", "it") if one else ("them", "they")
+            said = ends.replace("are", "is") if one else ends
+            notes.append(f"{_listed(names)} {said}; what is shown of {whom} is what {who} measured so far.")
     if unmeasured:
         verb = "has" if len(unmeasured) == 1 else "have"
         notes.append(f"{_listed(list(unmeasured))} {verb} measured nothing yet, and {verb} no curve.")

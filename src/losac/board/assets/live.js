@@ -2,8 +2,10 @@
 "use strict";
 const Live = (() => {
   function follow(change) {
-    const badge = document.getElementById("live"), events = new EventSource("/events");
-    let busy = false, again = false;
+    const badge = document.getElementById("live");
+    let events = null, busy = false, again = false;
+    const say = on => { badge.className = `badge ${on ? "on" : "off"}`; badge.textContent = on ? "live" : "connection lost, trying again"; };
+
     async function tell() {
       again = busy;
       if (busy) return;
@@ -12,12 +14,20 @@ const Live = (() => {
       busy = false;
       if (again) tell();
     }
-    const say = on => { badge.className = `badge ${on ? "on" : "off"}`; badge.textContent = on ? "live" : "connection lost, trying again"; };
-    events.onopen = () => say(true);
-    events.onerror = () => say(false);
-    events.onmessage = tell;
-    addEventListener("pagehide", () => events.close());
-    return tell;
+
+    // A page that nobody sees holds no connection, of which a browser has only a few for each server.
+    function listen() {
+      if (document.hidden === !events) return;
+      if (document.hidden) { events.close(); events = null; return; }
+      events = new EventSource("/events");
+      events.onopen = () => say(true);
+      events.onerror = () => say(false);
+      events.onmessage = tell;
+    }
+
+    document.addEventListener("visibilitychange", listen);
+    addEventListener("pagehide", () => events && events.close());
+    listen();
   }
 
   async function get(path, names = [], more = "") {
