@@ -253,6 +253,10 @@ def test_what_is_no_run_is_named(tmp_path):
     with pytest.raises(ValueError, match="not of a run of this version"):
         open_run(tmp_path)
     assert find_runs(tmp_path) == []
+    (tmp_path / "odd" / "checkpoints" / "7").mkdir(parents=True)
+    with pytest.raises(FolderError, match="has checkpoints but no"):
+        record(PROBLEM.task, A.fedavg(1e-3), tmp_path / "odd", rounds=1, resume=True)
+    assert (tmp_path / "odd" / "checkpoints" / "7").exists()
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match="is a file"):
         record(PROBLEM.task, A.fedavg(1e-3), tmp_path / "file", rounds=1)
