@@ -53,7 +53,7 @@ def take_board(browser: Browser, folder: Path) -> None:
     """The board with the seeds of all algorithms together."""
     with BoardServer(folder / "runs") as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = browser.new_page(viewport={"width": WIDTH, "height": 1110})
+        page = browser.new_page(viewport={"width": WIDTH, "height": 1130})
         page.goto(server.url)
         page.locator("#folder").evaluate("node => { node.textContent = 'demo/runs'; }")
         page.get_by_label("select all shown").check()
@@ -65,7 +65,9 @@ def take_board(browser: Browser, folder: Path) -> None:
 
 def save(picture: bytes, name: str) -> None:
     """Write a picture with few colours, which is all a page has, and so with few bytes."""
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(256).save(ASSETS / name, optimize=True)
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
+        ASSETS / name, optimize=True
+    )
 
 
 if __name__ == "__main__":

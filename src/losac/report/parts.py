@@ -94,7 +94,8 @@ def _one_run(run: Run, told: Mapping[str, Any], common: Mapping[str, Mapping[str
 
 
 def _list(content: Mapping[str, Any]) -> str:
-    items = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(shown(v))}</dd>" for k, v in content.items())
+    told = {str(name): shown(value) for name, value in content.items() if value is not None}
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in told.items())
     return f"<dl>{items}</dl>"
 
 
