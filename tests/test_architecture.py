@@ -27,6 +27,7 @@ LAYERS = [
     {"tuning"},
     {"report"},
     {"attacks"},
+    {"board"},
     {"reproduce"},
     {"deploy"},
     {"cli", "__main__"},

@@ -1,15 +1,21 @@
 import csv
 import io
+import json
 import re
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from commands import losac, refused
 from losac import report
 from losac.data import load
 from losac.history import History
+from losac.report.entries import entry_labels, from_runs
 from losac.report.groups import mean_curve
+from losac.report.payload import common_target
+from losac.runs import find_runs
+from run_folders import write_comparison, write_run
 
 
 def history(algorithm="losac", seed=0, *, rounds=5, diverged=None, metrics=None, **settings):
@@ -197,3 +203,138 @@ def test_page_holds_names_table_notes_and_configuration(page):
     assert page.count('scope="row"') == 4
     assert "width=device-width" in page
     assert "@media print" in page
+
+
+def carried(page):
+    """What a page carries for its charts."""
+    return json.loads(re.search(r"^const DATA = (.*);$", page, flags=re.MULTILINE)[1])
+
+
+def test_page_is_small_and_links_to_its_parts(page):
+    assert len(page) < 300_000
+    ids = set(re.findall(r'id="([\w-]+)"', page))
+    anchors = set(re.findall(r'href="#([\w-]+)"', page))
+    assert {"curves", "target", "numbers", "clients", "configuration", "cite"} <= anchors <= ids
+
+
+def test_page_carries_every_seed_over_every_cost(page):
+    data = carried(page)
+    assert [len(group["runs"]) for group in data["groups"]] == [3, 3, 3, 1]
+    assert set(data["axes"]) == {"rounds", "bytes", "gradients", "seconds"}
+    run, told = comparison()[0], data["runs"][0]
+    assert told["rounds"] == run.rounds.tolist()
+    assert told["seconds"] == run.seconds.tolist()
+    assert told["bytes"] == (run.bytes_up + run.bytes_down).tolist()
+    assert told["metrics"]["loss"] == pytest.approx(run.metrics["loss"], rel=1e-6)
+    assert data["target"] == {"metric": "accuracy", "value": 0.3}
+    assert data["quantiles"]["3"] == pytest.approx(4.302653)
+
+
+def test_what_was_not_measured_is_null_in_the_page(tmp_path):
+    loss = np.array([3.0, np.nan, 1.0, np.nan, 0.2])
+    path = report.write_page([history(metrics={"loss": loss})], tmp_path / "page.html")
+    assert carried(path.read_text())["runs"][0]["metrics"]["loss"] == [3.0, None, 1.0, None, 0.2]
+
+
+def test_nothing_in_a_name_becomes_markup(tmp_path):
+    bad = "</script><img src=x onerror=alert(1)>"
+    path = report.write_page([history()], tmp_path / "page.html", title=bad, labels=[bad], config={bad: bad})
+    assert "<img src=x" not in path.read_text()
+
+
+def test_pages_cite_the_paper_and_the_software(page):
+    assert "Local Stochastic Average Control" in page
+    assert page.count("@article{") == page.count("@software{") == 1
+    assert page.count("data-copy=") >= 2
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return write_comparison(tmp_path / "runs")
+
+
+def test_report_is_one_page_of_all_runs_in_a_folder(runs, tmp_path):
+    result = losac("report", str(runs), "--out", str(tmp_path / "new" / "page.html"), "--title", "Both & more")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == str(tmp_path / "new" / "page.html")
+    page = (tmp_path / "new" / "page.html").read_text()
+    data = carried(page)
+    assert [(group["label"], len(group["runs"])) for group in data["groups"]] == [("losac", 3), ("scaffold", 3)]
+    for text in ("Both &amp; more", "losac-seed2", "python", "cores", "losac run &lt;b&gt;", "Who holds what"):
+        assert text in page
+    assert page.count("data:image/png") == 1
+
+
+def test_report_as_json_names_page_and_runs(runs, tmp_path):
+    told = json.loads(losac("report", str(runs), "--out", str(tmp_path), "--json", "--target", "0.5").stdout)
+    assert told["page"] == str(tmp_path / "report.html")
+    assert [run["status"] for run in told["runs"]] == ["finished"] * 6
+    assert carried((tmp_path / "report.html").read_text())["target"]["value"] == 0.5
+
+
+def test_a_run_given_twice_counts_once(runs, tmp_path):
+    out = tmp_path / "page.html"
+    losac("report", str(runs), str(runs / "losac-seed0"), "--out", str(out), "--quiet")
+    assert len(carried(out.read_text())["runs"]) == 6
+
+
+def test_report_says_what_is_wrong_in_one_line(tmp_path):
+    assert "is not a folder" in refused("report", str(tmp_path / "none"))
+    assert "there is no run in" in refused("report", str(tmp_path))
+    write_run(tmp_path / "runs" / "one")
+    assert "ends in .html" in refused("report", str(tmp_path / "runs"), "--out", str(tmp_path / "page.pdf"))
+    (tmp_path / "runs" / "one" / "metrics.csv").unlink()
+    assert "measured anything yet" in refused("report", str(tmp_path / "runs"), "--out", str(tmp_path / "p.html"))
+
+
+def test_unfinished_runs_are_said_to_be_so(runs, tmp_path):
+    write_run(runs / "mime", "mime", steps=4, status="running")
+    write_run(runs / "fedavg", "fedavg", steps=3, status="diverged")
+    write_run(runs / "fedprox", "fedprox", steps=3, status="stopped")
+    write_run(runs / "feddyn", "feddyn", steps=3, status="failed")
+    (write_run(runs / "early", "losac", 9) / "metrics.csv").unlink()
+    result = losac("report", str(runs), "--out", str(tmp_path / "page.html"))
+    assert "4 of 11 runs are not finished" in result.stderr
+    page = (tmp_path / "page.html").read_text()
+    fates = {group["label"]: group["fate"] for group in carried(page)["groups"]}
+    assert fates == {
+        "losac": "",
+        "scaffold": "",
+        "mime": "killed, round 8 of 16",
+        "fedavg": "diverged at round 6",
+        "fedprox": "stopped, round 6 of 16",
+        "feddyn": "failed, round 6 of 16",
+    }
+    for note in ("mime ended without a word", "feddyn ended by an error", "early has measured nothing yet"):
+        assert note in page
+
+
+def test_other_experiments_are_not_taken_for_other_seeds(runs):
+    write_run(runs / "more", "losac", 0, simulation={"clients_per_round": 10})
+    labels = entry_labels(from_runs(find_runs(runs)))
+    assert sorted(set(labels)) == ["losac clients_per_round=10", "losac clients_per_round=5", "scaffold"]
+
+
+def test_a_repeated_run_is_not_taken_for_another_seed_in_silence(runs, tmp_path):
+    write_run(runs / "again", "losac", 0)
+    report.write_report(find_runs(runs), tmp_path / "page.html")
+    assert "repeat the settings and seed of another run" in (tmp_path / "page.html").read_text()
+
+
+def test_the_target_is_by_default_one_that_all_reached(runs):
+    entries = from_runs(find_runs(runs))
+    worst = max(entry.history.metrics["loss"].min() for entry in entries)
+    target = common_target(entries, "loss")
+    assert worst <= target < 1.1 * worst
+    assert all(entry.history.rounds_to("loss", target) is not None for entry in entries)
+    assert all(entry.history.rounds_to("accuracy", common_target(entries, "accuracy")) for entry in entries)
+
+
+def test_runs_with_different_metrics_share_a_table(runs, tmp_path):
+    metrics = {"loss": np.array([3.0, 2.0]), "distance": np.array([1.0, 0.5])}
+    other = history("mime", rounds=2, metrics=metrics)
+    page = report.write_page([history(), other], tmp_path / "page.html").read_text()
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', page)
+    assert heads[:5] == ["algorithm", "η", "loss", "accuracy", "distance"]
+    rows = [re.findall("<td>([^<]*)</td>", row) for row in re.findall(r'<tr><th scope="row">.*?</tr>', page)]
+    assert [row[2:4] for row in rows] == [[f"{100 * history().final('accuracy'):.1f} %", "–"], ["–", "0.5000"]]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, compare, data, deploy, init, reproduce, run, schema, tune
+from losac.cli import algorithms, attack, board, compare, data, deploy, init, report, reproduce, run, schema, tune
 from losac.cli.errors import EXIT_CODES
 from losac.cli.group import Commands
 
@@ -41,6 +41,8 @@ app = typer.Typer(
 app.command("init", epilog=init.EPILOG)(init.init)
 app.command("run", epilog=run.EPILOG)(run.run)
 app.command("compare", epilog=compare.EPILOG)(compare.compare)
+app.command("report", epilog=report.EPILOG)(report.report)
+app.command("board", epilog=board.EPILOG)(board.board)
 app.command("tune", epilog=tune.EPILOG)(tune.tune)
 app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)

@@ -104,7 +104,7 @@ def compare(
     except KeyboardInterrupt:
         interrupted = True
     facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
-    files = _save(histories, data, experiment.out, facts, target) if histories and experiment.out else []
+    files = _save(histories, data, experiment.out, target) if histories and experiment.out else []
     _tell(experiment, histories, files, facts, target)
     diverged = sum(history.diverged is not None for history in histories)
     if diverged:
@@ -190,16 +190,15 @@ def _record(
     )
 
 
-def _save(
-    histories: list[History], data: FederatedData, folder: Path, config: dict[str, Any], target: float | None
-) -> list[Path]:
-    from losac.report import plot_comparison, write_csv, write_page
+def _save(histories: list[History], data: FederatedData, folder: Path, target: float | None) -> list[Path]:
+    from losac.report import plot_comparison, write_csv, write_report
+    from losac.runs import find_runs
 
     picture, partition = folder / "comparison.png", folder / "partition.png"
     plot_comparison(histories, target=target).savefig(picture)
     data.plot().savefig(partition, dpi=150)
     return [
-        write_page(histories, folder / "report.html", data=data, config=config, target=target),
+        write_report(find_runs(folder / "runs"), folder / "report.html", target=target),
         write_csv(histories, folder / "comparison.csv", target=target),
         picture,
         partition,

@@ -20,9 +20,27 @@ _COLOURS = (
 
 
 def plot_clients(data: "FederatedData", ax: "Axes | None" = None) -> "Figure":
-    """Draw how the rows of each label lie with the clients.
+    """Draw how the rows of each label lie with the clients; data without labels shows the client sizes."""
+    counts = None if data.num_classes is None else data.label_counts()
+    return plot_counts(data.sizes, counts, data.label_names, name=data.name, ax=ax)
 
-    Few clients are stacked bars, many a map of counts; data without labels shows the client sizes.
+
+def plot_counts(
+    sizes: NDArray[np.int64],
+    label_counts: NDArray[np.int64] | None = None,
+    label_names: tuple[str, ...] | None = None,
+    *,
+    name: str,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """Draw who holds what, known by its counts alone: few clients are stacked bars, many a map of counts.
+
+    Args:
+      sizes: rows of each client, [N].
+      label_counts: rows of each client with each label, [N, classes]; without it the sizes are drawn.
+      label_names: of the labels; their numbers by default.
+      name: of the data, for the title.
+      ax: where to draw; a figure of its own by default.
     """
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -30,14 +48,13 @@ def plot_clients(data: "FederatedData", ax: "Axes | None" = None) -> "Figure":
     if ax is None:
         ax = Figure(figsize=(8, 4), layout="constrained").subplots()
         assert isinstance(ax, Axes)
-    labelled = data.num_classes is not None
-    counts = data.label_counts() if labelled else data.sizes[:, None]
-    names = data.label_names or tuple(str(label) for label in range(counts.shape[1]))
-    if labelled and (data.num_clients > _MOST_BARS or counts.shape[1] > len(_COLOURS)):
-        _map(ax, counts, names)
+    if label_counts is None:
+        _bars(ax, sizes[:, None], ())
     else:
-        _bars(ax, counts, names if labelled else ())
-    ax.set_title(f"{data.name}: {len(data):,} rows at {data.num_clients:,} clients", loc="left")
+        names = label_names or tuple(str(label) for label in range(label_counts.shape[1]))
+        many = len(sizes) > _MOST_BARS or label_counts.shape[1] > len(_COLOURS)
+        (_map if many else _bars)(ax, label_counts, names)
+    ax.set_title(f"{name}: {int(sizes.sum()):,} rows at {len(sizes):,} clients", loc="left")
     ax.set_xlabel("client")
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)

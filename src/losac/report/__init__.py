@@ -1,11 +1,11 @@
 """What runs look like side by side: figures, tables, and a page that stands alone.
 
-Matplotlib, pandas and plotly are imported when a function that needs them is called.
+Matplotlib and pandas are imported when a function that needs them is called.
 """
 
 from losac.report.groups import Group, group_histories
 from losac.report.notes import fairness_notes
-from losac.report.page import write_page
+from losac.report.page import write_page, write_report
 from losac.report.plots import plot_comparison, plot_histories
 from losac.report.tables import Row, comparison_frame, comparison_rows, comparison_table, write_csv
 
@@ -21,4 +21,5 @@ __all__ = [
     "plot_histories",
     "write_csv",
     "write_page",
+    "write_report",
 ]

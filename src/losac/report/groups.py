@@ -10,7 +10,7 @@ import numpy as np
 
 from losac.history import History
 
-Axis = Literal["rounds", "bytes", "gradients"]
+Axis = Literal["rounds", "bytes", "gradients", "seconds"]
 _OWN = ("loss", "objective", "test_loss")
 
 
@@ -83,10 +83,10 @@ def headline_metric(histories: Sequence[History]) -> str:
 
 
 def axis_values(history: History, axis: Axis) -> np.ndarray:
-    """Return the rounds, the bytes sent in both directions, or the gradients, at every evaluation."""
+    """Return the rounds, the bytes sent in both directions, the gradients or the seconds, at every evaluation."""
     if axis == "bytes":
         return history.bytes_up + history.bytes_down
-    return history.rounds if axis == "rounds" else history.gradients
+    return {"rounds": history.rounds, "gradients": history.gradients, "seconds": history.seconds}[axis]
 
 
 def mean_curve(group: Group, metric: str, axis: Axis = "rounds") -> Curve:

@@ -1,9 +1,7 @@
-"""One self-contained HTML page: charts, table, configuration and who holds which data; it fetches nothing."""
+"""One self-contained HTML page: charts, tables, configuration and who holds which data; it fetches nothing."""
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,16 +9,31 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from losac import __version__
 from losac.history import History
-from losac.report.groups import Axis, Group, group_histories, headline_metric, shown
-from losac.report.interactive import chart
+from losac.report import parts
+from losac.report.entries import Entry, entry_labels, fate_of, from_histories, from_runs, status_notes
+from losac.report.groups import Axis, Group, group_histories, headline_metric
 from losac.report.notes import fairness_notes, step_sizes
+from losac.report.payload import payload
 from losac.report.plots import comparison_panels
-from losac.report.style import name_of, style
-from losac.report.tables import comparison_rows, table_cells
+from losac.report.style import css_colours, name_of
+from losac.report.tables import comparison_rows
 
 if TYPE_CHECKING:
     from losac.data import FederatedData
+    from losac.runs import Clients, Run
+
+ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = ("format.js", "curves.js", "chart.js", "panels.js")
+_NAV = {
+    "curves": "Curves",
+    "target": "Rounds to a target",
+    "numbers": "Final values",
+    "clients": "Who holds what",
+    "configuration": "How the runs were made",
+    "cite": "How to cite",
+}
 
 
 def write_page(
@@ -40,103 +53,154 @@ def write_page(
       path: of the file; its folder is made.
       data: the clients' data, for the picture of who holds what.
       config: what else to tell about how the runs were made.
-      target: value of the accuracy whose first round is reported.
+      target: value of the accuracy whose first round is reported; by default one that all reached.
       title: of the page.
       labels: one for each run.
     """
-    from plotly.offline import get_plotlyjs
+    entries = from_histories(histories)
+    told = parts.facts("Problem", config or {}) + parts.group_settings(group_histories(histories, labels))
+    held = [] if data is None else [(_clients_of(data), ())]
+    return _write(path, _page(entries, labels, target, title, clients=held, config=told))
 
-    groups = group_histories(histories, labels)
-    metric = headline_metric(histories)
-    panels = comparison_panels(metric)
-    charts = [chart(groups, name, axis, target if name == metric else None) for name, axis in panels]
-    page = Template((Path(__file__).parent / "page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title or f"{len(groups)} algorithms on {histories[0].task}"),
-        lead=_lead(histories, groups),
-        notes="".join(f"<p>{escape(note)}</p>" for note in fairness_notes(histories)),
-        legend="".join(_entry(index, group) for index, group in enumerate(groups)),
-        figures="".join(_figure(name, axis) for name, axis in panels),
-        table=_table(histories, target, labels),
-        caption=_caption(groups, target, metric),
-        partition="" if data is None else _partition(data),
-        config=_configuration(groups, config or {}),
-        charts=json.dumps(charts).replace("</", "<\\/"),
-        plotly=get_plotlyjs(),
-    )
+
+def write_report(
+    runs: Sequence[Run], path: str | Path, *, target: float | None = None, title: str | None = None
+) -> Path:
+    """Write the page of run folders, finished or not; return its path.
+
+    Args:
+      runs: from :func:`losac.runs.find_runs`.
+      path: of the file; its folder is made.
+      target: value of the accuracy whose first round is reported; by default the runs' own, else one that all reached.
+      title: of the page.
+    """
+    return _write(path, report_page(runs, target=target, title=title))
+
+
+def report_page(runs: Sequence[Run], *, target: float | None = None, title: str | None = None) -> str:
+    """Return the page of run folders as text; see :func:`write_report`."""
+    runs = sorted(runs, key=lambda run: str(run.about.get("started", "")))
+    entries = from_runs(runs)
+    if not entries:
+        raise ValueError(f"none of the {len(runs)} runs has measured anything yet; wait for a first evaluation")
+    targets = {run.target for run in runs}
+    target = next(iter(targets)) if target is None and len(targets) == 1 else target
+    named = {entry.name for entry in entries}
+    notes = status_notes(entries, [run.name for run in runs if run.name not in named])
+    config = parts.run_configurations(runs)
+    return _page(entries, entry_labels(entries), target, title, clients=_held(runs), config=config, notes=notes)
+
+
+def asset(name: str, folder: Path = ASSETS) -> str:
+    """Return a script or style sheet as text."""
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def script_data(value: Any) -> str:
+    """Return JSON that may stand inside a script element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _write(path: str | Path, page: str) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
 
 
-def _lead(histories: Sequence[History], groups: Sequence[Group]) -> str:
-    seeds = max(len(group.runs) for group in groups)
-    sizes = step_sizes(histories)
-    rounds = max(int(run.rounds[-1]) for run in histories)
-    runs = f"Lines are means over {seeds} seeds, bands reach from the least to the greatest value." if seeds > 1 else ""
-    return escape(
-        f"Federated optimisation on {histories[0].task}: {len(groups)} algorithms, {rounds} rounds, at step size "
-        f"η = {', '.join(sizes)}. {runs} The same run is shown over rounds, over what was sent, and over the gradients "
-        "computed, because an algorithm that is fast in one may be slow in another."
+def _page(
+    entries: Sequence[Entry],
+    labels: Sequence[str] | None,
+    target: float | None,
+    title: str | None,
+    *,
+    clients: Sequence[tuple[Clients, Sequence[str]]],
+    config: str,
+    notes: Sequence[str] = (),
+) -> str:
+    histories = [entry.history for entry in entries]
+    groups = group_histories(histories, labels)
+    by_history = {id(entry.history): entry for entry in entries}
+    fates = [fate_of([by_history[id(run)] for run in group.runs]) for group in groups]
+    panels = comparison_panels(headline_metric(histories))
+    shown = {name: words for name, words in _NAV.items() if name != "clients" or clients}
+    return Template(asset("page.html", ASSETS.parent)).substitute(
+        title=escape(title or _title(histories, groups)),
+        lead=escape(_lead(histories, groups)),
+        notes="".join(f"<p>{escape(note)}</p>" for note in (*notes, *fairness_notes(histories))),
+        nav="".join(f'<a href="#{name}">{words}</a>' for name, words in shown.items()),
+        bands="Bands and lines are drawn in the browser and need JavaScript.",
+        figures="".join(_figure(name, axis) for name, axis in panels),
+        table=parts.final_values(comparison_rows(histories, labels=labels), fates),
+        caption=escape(_caption(groups, fates)),
+        partition=parts.partitions(clients),
+        config=config,
+        cite=parts.citations(),
+        version=__version__,
+        css="\n".join([css_colours(), asset("base.css"), asset("report.css")]),
+        data=script_data(payload(entries, labels, target)),
+        script="\n".join(asset(name) for name in (*SCRIPTS, "report.js")),
     )
 
 
-def _entry(index: int, group: Group) -> str:
-    look = style(index)
-    dashes = "" if look.plotly_dash == "solid" else look.plotly_dash.replace("px", "").replace(",", " ")
-    fate = f' <em class="fate">{escape(group.fate)}</em>' if group.fate else ""
+def _title(histories: Sequence[History], groups: Sequence[Group]) -> str:
+    tasks = list(dict.fromkeys(run.task for run in histories))
+    where = tasks[0] if len(tasks) == 1 else f"{len(tasks)} problems"
+    return f"{groups[0].label} on {where}" if len(groups) == 1 else f"{len(groups)} algorithms on {where}"
+
+
+def _lead(histories: Sequence[History], groups: Sequence[Group]) -> str:
+    sizes = step_sizes(histories)
+    rounds = max(int(run.rounds[-1]) for run in histories)
+    seeds = max(len(group.runs) for group in groups)
+    what = f"{len(groups)} algorithms" if len(groups) > 1 else "one algorithm"
+    tasks = ", ".join(dict.fromkeys(run.task for run in histories))
     return (
-        f'<label><input type="checkbox" checked data-group="{index}">'
-        f'<svg width="38" height="10" aria-hidden="true"><line x1="0" x2="38" y1="5" y2="5" stroke="{look.colour}" '
-        f'stroke-width="2.6" stroke-dasharray="{dashes}"/></svg>{escape(group.label)}{fate}</label>'
+        f"Federated optimisation on {tasks}: {what}, {rounds} rounds, "
+        f"{f'{seeds} seeds' if seeds > 1 else 'one seed'}, at step size η = {', '.join(sizes)}. The same runs are "
+        "shown over rounds, over what was sent, over the gradients computed and over wall time, because an algorithm "
+        "that is fast in one may be slow in another."
     )
 
 
 def _figure(metric: str, axis: Axis) -> str:
     said = escape(f"{name_of(metric)} over {name_of(axis)}{'s' if axis == 'rounds' else ''}".capitalize())
-    return f'<figure><figcaption>{said}</figcaption><div class="chart" role="img" aria-label="{said}"></div></figure>'
+    return (
+        f'<figure data-metric="{escape(metric)}" data-axis="{axis}"><figcaption>{said}</figcaption>'
+        f'<div class="chart" role="img" aria-label="{said}"></div></figure>'
+    )
 
 
-def _table(histories: Sequence[History], target: float | None, labels: Sequence[str] | None) -> str:
-    rows = comparison_rows(histories, target=target, labels=labels)
-    head, body = table_cells(rows, target)
-    lines = ["<tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in head) + "</tr>"]
-    for row, (label, *cells) in zip(rows, body):
-        fate = f'<br><em class="fate">{escape(row.fate)}</em>' if row.fate else ""
-        numbers = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{escape(label)}{fate}</th>{numbers}</tr>')
-    return "<table>" + "\n".join(lines) + "</table>"
-
-
-def _caption(groups: Sequence[Group], target: float | None, metric: str) -> str:
-    parts = [
+def _caption(groups: Sequence[Group], fates: Sequence[str]) -> str:
+    told = [
         "Final values are those of the last evaluation; bytes, gradients and seconds are totals over all clients.",
         "The seconds of an algorithm's first run include its compilation.",
     ]
-    if target is not None:
-        parts.append(f"Rounds to {target:g}: the first evaluated round whose {name_of(metric)} reaches it.")
     if any(len(group.runs) > 1 for group in groups):
-        parts.append("Numbers are mean ± standard deviation over the seeds that did not diverge.")
+        told.append("Numbers are mean ± standard deviation over the seeds that did not diverge.")
     if any(group.fate for group in groups):
-        parts.append(
-            "Diverged runs left the finite numbers; the table counts them in no number, and their curves end in a ×."
+        told.append(
+            "Diverged runs left the finite numbers; the tables count them in no number, and their curves end in a ×."
         )
-    return escape(" ".join(parts))
+    if any("running" in fate or "killed" in fate or "failed" in fate for fate in fates):
+        told.append("Of a run that has not ended, the last value so far counts.")
+    return " ".join(told)
 
 
-def _partition(data: FederatedData) -> str:
-    picture = io.BytesIO()
-    data.plot().savefig(picture, format="png", dpi=160)
-    code = base64.b64encode(picture.getvalue()).decode()
-    said = escape(f"How the labels of {data.name} lie with its {data.num_clients} clients")
-    return f'<section><h2>Who holds what</h2><img alt="{said}" src="data:image/png;base64,{code}"></section>'
+def _held(runs: Sequence[Run]) -> list[tuple[Clients, list[str]]]:
+    """Return the different ways in which clients hold data, each with the runs it belongs to."""
+    found: dict[Any, tuple[Clients, list[str]]] = {}
+    for run in runs:
+        clients = run.clients()
+        if clients is not None:
+            counts = b"" if clients.label_counts is None else clients.label_counts.tobytes()
+            key = (clients.name, clients.sizes.tobytes(), counts)
+            found.setdefault(key, (clients, []))[1].append(run.name)
+    return list(found.values())
 
 
-def _configuration(groups: Sequence[Group], config: Mapping[str, Any]) -> str:
-    """List the common facts, then each algorithm with the settings that are set."""
-    facts = {str(name): shown(value) for name, value in config.items()}
-    facts |= {
-        group.label: ", ".join(f"{k}={shown(v)}" for k, v in group.runs[0].settings.items() if v not in (None, ()))
-        for group in groups
-    }
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+def _clients_of(data: FederatedData) -> Clients:
+    from losac.runs import Clients
+
+    counts = None if data.num_classes is None else data.label_counts()
+    return Clients(data.name, data.sizes, counts, data.label_names)

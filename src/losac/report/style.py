@@ -1,4 +1,4 @@
-"""One look for all figures: colours that every common colour vision tells apart, and a line style besides."""
+"""One look for all figures and pages: colours that every common colour vision tells apart, and a line style besides."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from typing import Any, NamedTuple
 
 
 class Style(NamedTuple):
-    """A colour, the marker and dashes of matplotlib, and the dashes of plotly."""
+    """A colour, the marker and dashes of matplotlib, and the dashes of SVG."""
 
     colour: str
     marker: str
     dashes: Any
-    plotly_dash: str
+    svg_dash: str
 
 
 # Okabe and Ito's palette without its yellow, which is too pale for a line on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# The same hues, lighter where they would drown on a dark page.
+_DARK = ("#2E9BE6", "#F0803C", "#1DBF91", "#E29BC3", "#9AD4F7", "#F2B632", "#F2F2F2")
 _DASHES: tuple[tuple[Any, str], ...] = (
-    ("-", "solid"),
-    ((0, (5, 2)), "8px,3px"),
-    ((0, (5, 1.5, 1, 1.5)), "8px,3px,2px,3px"),
-    ((0, (1.2, 1.2)), "2px,2px"),
-    ((0, (8, 2, 1, 2, 1, 2)), "12px,3px,2px,3px,2px,3px"),
+    ("-", ""),
+    ((0, (5, 2)), "8 3"),
+    ((0, (5, 1.5, 1, 1.5)), "8 3 2 3"),
+    ((0, (1.2, 1.2)), "2 2"),
+    ((0, (8, 2, 1, 2, 1, 2)), "12 3 2 3 2 3"),
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "*")
 _NAMES = {
@@ -31,6 +33,7 @@ _NAMES = {
     "rounds": "round",
     "bytes": "bytes sent, up and down",
     "gradients": "single-sample gradients",
+    "seconds": "wall time",
 }
 
 
@@ -41,6 +44,17 @@ def style(index: int) -> Style:
     True
     """
     return Style(_COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)], *_DASHES[index % len(_DASHES)])
+
+
+def colour_place(index: int) -> int:
+    """Return which of the colours the index-th line has."""
+    return index % len(_COLOURS)
+
+
+def css_colours() -> str:
+    """Return the colours as variables of a style sheet, for light pages and paper, and for dark ones."""
+    light, dark = ("".join(f"--c{i}: {c}; " for i, c in enumerate(colours)) for colours in (_COLOURS, _DARK))
+    return f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
 
 
 def name_of(quantity: str) -> str:

@@ -49,10 +49,10 @@ def comparison_rows(
 
 def table_cells(rows: Sequence[Row], target: float | None = None) -> tuple[list[str], list[list[str]]]:
     """Return the head and the body of the table as texts; numbers are mean ± standard deviation over the seeds left."""
-    metrics = list(rows[0].final)
+    metrics = list(dict.fromkeys(name for row in rows for name in row.final))
     reach = [] if target is None else [f"rounds to {target:g}"]
     head = ["algorithm", "η", *metrics, *reach, "MB up", "MB down", "gradients", "seconds"]
-    return head, [_cells(row) for row in rows]
+    return head, [_cells(row, metrics) for row in rows]
 
 
 def comparison_table(
@@ -123,8 +123,9 @@ def _row(group: Group, metric: str, target: float | None) -> Row:
     )
 
 
-def _cells(row: Row) -> list[str]:
-    final = [_percent(v) if name == "accuracy" else _number(v) for name, v in row.final.items()]
+def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+    values = {name: row.final.get(name, ()) for name in metrics}
+    final = [_percent(v) if name == "accuracy" else _number(v) for name, v in values.items()]
     reach = [] if row.to_target is None else [_reached(row.to_target)]
     return [row.label, row.step_size, *final, *reach, *(_plain(values) for values in row.costs.values())]
 

@@ -1,0 +1,76 @@
+"""``losac report``: one page of run folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from losac.cli.errors import say
+from losac.cli.output import print_json, summary
+
+if TYPE_CHECKING:
+    from losac.runs import Run
+
+EPILOG = """Examples:
+
+losac report runs/first
+
+losac report runs/compared runs/first --target 0.9 --out comparison.html"""
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold runs.")],
+    out: Annotated[Path, typer.Option(help="File to write, or a folder for report.html.")] = Path("report.html"),
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="Accuracy whose first round is reported; readers can change it.",
+            show_default="that of the runs, or one that all reached",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page.", show_default="by what ran")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the path of the page only.")] = False,
+) -> None:
+    """Make one HTML page of runs, finished or not: curves, tables, who holds what, configuration, how to cite."""
+    from losac.report import write_report
+
+    path = _page_path(out)
+    runs = _find(folders)
+    page = write_report(runs, path, target=target, title=title)
+    if json:
+        print_json({"page": str(page), "runs": [_record(run) for run in runs]})
+        return
+    unfinished = [f"{run.name} ({run.status})" for run in runs if run.status != "finished"]
+    if unfinished and not quiet:
+        say(f"losac: {len(unfinished)} of {len(runs)} runs are not finished: {', '.join(unfinished)}")
+    typer.echo(str(page))
+
+
+def _page_path(out: Path) -> Path:
+    path = out / "report.html" if out.is_dir() else out
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out {out} is neither a folder nor a file that ends in .html")
+    return path
+
+
+def _find(folders: list[Path]) -> list[Run]:
+    """Return the runs of all folders, each once; a folder without any is an error that says why."""
+    from losac.runs import find_runs, open_run
+
+    found: dict[Path, Run] = {}
+    for folder in folders:
+        runs = find_runs(folder)
+        if not runs and (not folder.is_dir() or (folder / "run.json").exists()):
+            open_run(folder)
+        if not runs:
+            raise ValueError(f"there is no run in {folder}; losac run --out DIR makes one")
+        found |= {run.folder.resolve(): run for run in runs}
+    return list(found.values())
+
+
+def _record(run: Run) -> dict[str, object]:
+    history = run.history()
+    return {"folder": str(run.folder), "status": run.status, "result": None if history is None else summary(history)}
