@@ -13,12 +13,13 @@ import losac
 
 ROOT = Path(losac.__file__).parent
 LAYERS = [
-    {"_settings", "_compat", "_devices", "_folders", "trees"},
+    {"_settings", "_compat", "_devices", "_files", "_folders", "trees"},
     {"data"},
     {"prox", "losses", "models", "task"},
     {"algorithms"},
     {"simulation"},
     {"history"},
+    {"runs"},
     {"privacy"},
     {"federation"},
     {"flower"},

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_MODULES = ("algorithms", "attacks", "data", "losses", "models", "privacy", "prox", "report", "simulation", "tuning")
+_MODULES = (
+    "algorithms",
+    "attacks",
+    "data",
+    "losses",
+    "models",
+    "privacy",
+    "prox",
+    "report",
+    "runs",
+    "simulation",
+    "tuning",
+)
 _NAMES = {
     "FederatedData": "losac.data",
     "Task": "losac.task",
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
     from losac import privacy as privacy
     from losac import prox as prox
     from losac import report as report
+    from losac import runs as runs
     from losac import simulation as simulation
     from losac import tuning as tuning
     from losac._devices import distributed as distributed

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, compare, data, deploy, reproduce, run, tune
+from losac.cli import algorithms, attack, compare, data, deploy, init, reproduce, run, schema, tune
 
 app = typer.Typer(
     name="losac",
@@ -17,11 +17,13 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     epilog="Start with [bold]losac compare --out demo[/bold] and open demo/report.html.",
 )
+app.command("init", epilog=init.EPILOG)(init.init)
 app.command("run", epilog=run.EPILOG)(run.run)
 app.command("compare", epilog=compare.EPILOG)(compare.compare)
 app.command("tune", epilog=tune.EPILOG)(tune.tune)
 app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)
+app.command("schema", epilog=schema.EPILOG)(schema.schema)
 app.add_typer(attack.app, name="attack")
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")

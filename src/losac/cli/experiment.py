@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from annotated_types import Ge
 
 from losac.cli.defaults import Defaults, defaults_for
 from losac.cli.settings import build_algorithms, parse_settings, split_entry
@@ -20,21 +22,53 @@ _PROBLEM, _METHOD, _RUN, _OUTPUT = "Problem", "Algorithm", "Simulation", "Output
 MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
 
 
+@dataclass(frozen=True)
+class Choices:
+    """The values that a field may have, for files and schemas; asked for when they are needed."""
+
+    values: Callable[[], tuple[str, ...]]
+
+
+def _data_names() -> tuple[str, ...]:
+    from losac.data import datasets
+
+    return tuple(datasets())
+
+
+_DATA_NAMES = Choices(_data_names)
+_MODEL_NAMES = Choices(lambda: MODELS)
+_REDUCTIONS = Choices(lambda: ("sum", "mean"))
+_DTYPES = Choices(lambda: ("float32", "float64"))
+
+
 def _option(panel: str, help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False)
+
+
+Seed = Annotated[int, _option(_RUN, "Of sampling and initial weights. Default: 0.")]
+Target = Annotated[
+    float | None,
+    _option(_RUN, "Report the first round that reaches this accuracy (or the last metric). Default: by data set."),
+]
 
 
 @dataclass(frozen=True)
 class Experiment:
     """The options; None means the data set's default."""
 
-    data: Annotated[str, _option(_PROBLEM, "Data set; see [bold]losac data list[/bold]. Default: digits.")] = "digits"
-    model: Annotated[str, _option(_PROBLEM, f"{', '.join(MODELS)}. Default: by data set.")] = "auto"
-    clients: Annotated[int | None, _option(_PROBLEM, "N, the number of clients.")] = None
+    data: Annotated[
+        str, _DATA_NAMES, _option(_PROBLEM, "Data set; see [bold]losac data list[/bold]. Default: digits.")
+    ] = "digits"
+    model: Annotated[str, _MODEL_NAMES, _option(_PROBLEM, f"{', '.join(MODELS)}. Default: by data set.")] = "auto"
+    clients: Annotated[int | None, Ge(1), _option(_PROBLEM, "N, the number of clients.")] = None
     partition: Annotated[
         str | None, _option(_PROBLEM, "iid, sorted, mixture:C, dirichlet:A, shards:K or group. Default: sorted.")
     ] = None
-    reduction: Annotated[str, _option(_PROBLEM, "A client's loss: sum over its rows (the paper) or mean.")] = "sum"
+    reduction: Annotated[
+        str,
+        _REDUCTIONS,
+        _option(_PROBLEM, "A client's loss: sum over its rows (the paper) or mean."),
+    ] = "sum"
     data_dir: Annotated[Path | None, _option(_PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR or a download.")] = (
         None
     )
@@ -47,10 +81,10 @@ class Experiment:
     set_: Annotated[
         list[str] | None, _option(_METHOD, "Any further setting of the algorithm, as NAME=VALUE; repeatable.", "--set")
     ] = None
-    clients_per_round: Annotated[int | None, _option(_RUN, "S, clients sampled each round.")] = None
-    rounds: Annotated[int | None, _option(_RUN, "Rounds to run.")] = None
-    eval_every: Annotated[int | None, _option(_RUN, "Rounds between evaluations.")] = None
-    dtype: Annotated[str, _option(_RUN, "float32 (default) or float64.")] = "float32"
+    clients_per_round: Annotated[int | None, Ge(1), _option(_RUN, "S, clients sampled each round.")] = None
+    rounds: Annotated[int | None, Ge(1), _option(_RUN, "Rounds to run.")] = None
+    eval_every: Annotated[int | None, Ge(1), _option(_RUN, "Rounds between evaluations.")] = None
+    dtype: Annotated[str, _DTYPES, _option(_RUN, "float32 (default) or float64.")] = "float32"
     out: Annotated[Path | None, _option(_OUTPUT, "Folder to save the results in. Default: only print them.")] = None
     overwrite: Annotated[bool, _option(_OUTPUT, "Replace the results in --out.", "--overwrite")] = False
     json: Annotated[bool, _option(_OUTPUT, "Print one JSON object and nothing else.", "--json")] = False
@@ -111,14 +145,14 @@ class Experiment:
         names = {name: self.resolved(name) for name in ("rounds", "eval_every")}
         return {"clients_per_round": sampled, "dtype": self.dtype, **names}
 
-    def describe(self, data: FederatedData) -> dict[str, Any]:
-        """Return the configuration, for files and pages."""
-        return {
+    def describe(self, data: FederatedData) -> dict[str, dict[str, Any]]:
+        """Return the configuration but for the algorithm, by the sections of a file."""
+        problem = {
             "data": self.data,
             "partition": self.resolved("partition"),
             "clients": data.num_clients,
-            "rows": len(data),
             "model": self.defaults.model if self.model == "auto" else self.model,
             "reduction": self.reduction,
-            **self.simulation(data),
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
         }
+        return {"problem": problem, "simulation": self.simulation(data)}

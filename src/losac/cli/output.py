@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 _WIDTH_OF_FILES = 130
 RESULTS = (
-    "history.npz", "metrics.csv", "plot.png", "config.json",
-    "report.html", "comparison.csv", "comparison.png", "partition.png", "histories/*.npz",
-    "audit.json", "pictures.png", "trials.csv", "tuning.png", "tuning.svg", "best.json",
+    "history.npz", "metrics.csv", "metrics.parquet", "experiment.toml", "run.json", "clients.json", "log.txt",
+    "checkpoints", "runs/*-seed*", "report.html", "comparison.csv", "comparison.png", "partition.png", "config.json",
+    "audit.json", "pictures.png", "trials.csv", "tuning.png", "tuning.svg", "best.toml",
 )  # fmt: skip
 """All that the commands write, as patterns."""
 
@@ -42,7 +43,7 @@ def fresh_folder(out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     for pattern in RESULTS:
         for old in out.glob(pattern):
-            old.unlink()
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
     return out
 
 
@@ -53,18 +54,6 @@ def slug(label: str) -> str:
     'scaffold-server_step-5'
     """
     return re.sub(r"[^A-Za-z0-9_.]+", "-", label).strip("-")
-
-
-def save_histories(histories: Sequence[History], folder: Path) -> list[Path]:
-    """Write one file per run."""
-    from losac.report import group_histories
-
-    folder.mkdir(exist_ok=True)
-    return [
-        run.save(folder / f"{slug(group.label)}-seed{run.seed}.npz")
-        for group in group_histories(histories)
-        for run in group.runs
-    ]
 
 
 def save_config(config: Mapping[str, Any], path: Path) -> Path:

@@ -10,6 +10,7 @@ import typer
 from losac.cli.errors import DIVERGED, INTERRUPTED, fail, one_line_errors, say
 from losac.cli.expand import expand
 from losac.cli.experiment import Experiment
+from losac.cli.file import given_names, read_file
 from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
 from losac.cli.seeds import parse_seeds
 from losac.cli.settings import parse_settings, split_entry
@@ -27,7 +28,9 @@ losac tune scaffold --space step_size=1e-5:1e-2:7log --space server_step=1,3,10 
 
 losac tune losac --search random --trials 40 --space step_size=1e-5:1e-2:log --target 0.9
 
-losac run --config tuned/best.json"""
+losac tune scaffold --config experiment.toml --out tuned
+
+losac run tuned/best.toml --out runs/tuned"""
 
 _SEARCH = "Search"
 
@@ -73,12 +76,24 @@ def tune(
     widen: Annotated[
         bool, typer.Option(help="Continue a grid whose best point lies at its edge.", rich_help_panel=_SEARCH)
     ] = True,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the problem and the simulation, of losac init; options given here win.",
+            rich_help_panel="Problem",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    context: typer.Context,
 ) -> None:
     """Search for the best settings of an algorithm on rows set aside from the clients' data, never on the test rows."""
     with one_line_errors():
         import losac
 
         check_folder(experiment.out, overwrite=experiment.overwrite)
+        if config is not None:
+            experiment = read_file(config).fill(experiment, given_names(context))
         (method,) = experiment.build_algorithms([algorithm])
         chosen = parse_seeds(seeds)
         axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search)
@@ -126,7 +141,7 @@ def _report(done: int, planned: int) -> None:
 
 def _save(tuning: Tuning, folder: Path, problem: dict[str, Any]) -> list[Path]:
     fresh_folder(folder)
-    saved = tuning.save(folder, {name: value for name, value in problem.items() if name != "rows"})
+    saved = tuning.save(folder, problem)
     return [*saved, save_config({**problem, **_described(tuning)}, folder / "config.json")]
 
 

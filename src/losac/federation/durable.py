@@ -7,16 +7,18 @@ front; the file is forced to the disk before it takes the place of the old one, 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from losac._files import locked, make_folder, replace, write_whole
+
+__all__ = ["DamagedError", "Record", "locked", "make_folder", "read", "replace", "set_aside", "write"]
 
 MAGIC = b"losac record 1\n"
 
@@ -39,31 +41,7 @@ def write(path: Path, record: Record) -> None:
     """
     body = _encode(record)
     make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.new")  # one name, so that killed processes leave no heap of them
-    try:
-        with open(temporary, "wb") as file:
-            for part in (MAGIC, hashlib.sha256(body).digest(), body):
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def replace(source: Path, target: Path) -> None:
-    """Rename a file for good."""
-    os.replace(source, target)
-    _sync_folder(target.parent)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder for good, with those above it."""
-    if not folder.exists():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+    write_whole(path, MAGIC + hashlib.sha256(body).digest() + body)
 
 
 def read(path: Path) -> Record | None:
@@ -84,23 +62,6 @@ def set_aside(path: Path) -> Path:
     with contextlib.suppress(FileNotFoundError):
         replace(path, aside)
     return aside
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder against other processes; raise BlockingIOError where one has it."""
-    make_folder(folder)
-    with open(folder / "lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _encode(record: Record) -> bytes:

@@ -92,7 +92,7 @@ class History:
 
     def save(self, path: str | Path) -> Path:
         """Write everything but the state to one ``.npz`` file."""
-        settings = {name: _plain(value) for name, value in self.settings.items()}
+        settings = plain_settings(self.settings)
         content = {name: getattr(self, name) for name in _SAVED} | {"format": FORMAT, "settings": settings}
         return treefile.save(path, content | {"metrics": dict(self.metrics)})
 
@@ -127,8 +127,12 @@ def falls(metric: str) -> bool:
     return any(word in metric for word in ("loss", "objective", "error", "distance"))
 
 
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they can be written down: functions by their names."""
+    return {name: _plain(value) for name, value in settings.items()}
+
+
 def _plain(value: Any) -> Any:
-    """Return a setting as it can be written down: functions by their names."""
     if isinstance(value, str | int | float | bool | None):
         return value
     return getattr(value, "__name__", None) or repr(value)

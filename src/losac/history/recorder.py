@@ -81,7 +81,7 @@ class Recorder:
             self.rounds.append(stop)
             self.seconds.append(now)
             for name, value in values.items():
-                self.metrics[name].append(value)
+                self.metrics[name].append(float(value))
             self.last = stop
 
     def _spent(self, ids: np.ndarray, first: int, rounds: int) -> np.ndarray:

@@ -96,9 +96,9 @@ def simulate(
     prepare_jax()
     sampled = task.data.num_clients if clients_per_round is None else clients_per_round
     plan = make_plan(task, sampled, dtype, layout, local_steps, loss_every, gradients, table_dtype)
-    check_counts(rounds, eval_every)
-    check_matmul(matmul)
     earlier = state if isinstance(state, History) else None
+    check_counts(rounds or (0 if earlier is None else 1), eval_every)
+    check_matmul(matmul)
     if earlier is not None and earlier.state is None:
         raise ValueError("the given history has no state to go on from; make it with keep_state=True")
     given = state if earlier is None else earlier.state
@@ -111,8 +111,8 @@ def simulate(
         sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
         live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
         stops = evaluation_rounds(start, rounds, 1 if live else eval_every)
-        if earlier is not None and start == int(earlier.rounds[-1]):
-            del stops[0]
+        if earlier is not None:
+            stops = stops[1:] if rounds else []
         with told(callbacks, recorder, start, start + rounds) as tell:
             for measured in engine.run(sampler, stops, live, recorder.history):
                 recorder.add(measured)

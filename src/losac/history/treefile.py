@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from losac._files import write_whole
 from losac.trees import Tree
 
 
@@ -48,15 +48,10 @@ def save(path: str | Path, tree: Tree) -> Path:
     path = Path(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(pack(tree, arrays))
+    content = io.BytesIO()
+    np.savez(content, structure=np.array(structure), allow_pickle=False, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, structure=np.array(structure), allow_pickle=False, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, content.getvalue())
     return path
 
 

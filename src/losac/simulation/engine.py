@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from losac._compat import enable_x64
 from losac.algorithms.contract import Algorithm
 from losac.simulation import program, setup
 from losac.simulation.costs import Costs, costs
+from losac.simulation.flat import unflatten
 from losac.simulation.mesh import Layout, agreed, host_state, is_key, pin_state, place, place_state
 from losac.simulation.sampling import Sampler, draw_clients
 from losac.simulation.state import Problem, Schedule, Shape, State
@@ -108,14 +109,16 @@ def adopted(own: Any, given: Any, algorithm: Algorithm, shape: Shape, problem: P
 
     Args:
       own: the run's own state, whose arrays of clients may be longer than there are clients.
-      given: the state to take.
+      given: the state to take, or its arrays by name (:mod:`losac.simulation.flat`).
       algorithm, shape, problem: the run's.
     """
+    n = shape.client.clients
+    expected = jax.eval_shape(lambda s: s._replace(store=map_trees(lambda a: a[:n], s.store)), own)
+    if isinstance(given, Mapping):
+        given = unflatten(given, own._replace(store=expected.store))
     structure: Any = jax.tree.structure(own)
     if jax.tree.structure(given) != structure:
         raise ValueError("the given state is of another algorithm, model or storage than this run")
-    n = shape.client.clients
-    expected = jax.eval_shape(lambda s: s._replace(store=map_trees(lambda a: a[:n], s.store)), own)
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(expected), jax.tree.leaves(given)):
         if a.shape != np.shape(b):
             raise ValueError(

@@ -114,6 +114,8 @@ class Paged:
         self._room = self._chunk = self._rows = 0
         self._fresh: Store = first.store
         self._free: list[Store] = []
+        self._writing: Future[None] | None = None
+        self._unwritten: tuple[np.ndarray, Store] | None = None
         self._longest = max(self.shape.client.full.rows, *(p.cut.rows for p in self.shape.client.phases))
 
     def model(self) -> tuple[Tree, Tree]:
@@ -124,7 +126,13 @@ class Paged:
     def kept(self) -> State:
         """Return the state with the rows of all clients as NumPy arrays: that of the ordinary engine."""
         kept = host_state(self.state, self.task.data.num_clients)
-        return kept._replace(store=self.spill.everything())
+        if self._writing is not None:
+            self._writing.result()
+        store = self.spill.everything()
+        if self._unwritten is not None:
+            clients, states = self._unwritten
+            map_trees(lambda a, b: _put_rows(a, clients, _on_host(b)), store, states)
+        return kept._replace(store=store)
 
     def rounds_of_block(self, longest: int) -> int:
         """Return R, for intervals of at most so many rounds between evaluations."""
@@ -173,6 +181,7 @@ class Paged:
                     if not ahead or following is None:
                         self._settled(worker.submit(self._write, *last), None)
                         last = None
+                self._writing, self._unwritten = writing, last
                 if piece.stop:
                     metrics = {k: v[None] for k, v in self._evaluate(self.state).items()}
                     everyone = np.concatenate([*visits, np.zeros(0, np.int32)])
@@ -337,6 +346,12 @@ def _host_problem(task: Task, algorithm: Algorithm, shape: Shape, plan: setup.Pl
         setup.test_chunks(task, shape, dtype),
         np.asarray((p * sizes).sum() if task.reduction == "sum" else p.sum(), dtype),
     )
+
+
+def _put_rows(everyone: np.ndarray, clients: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Put the first rows to clients, in place."""
+    everyone[clients] = rows[: len(clients)]
+    return everyone
 
 
 @partial(jax.jit, static_argnums=1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from losac.algorithms.contract import Algorithm
+from losac.runs.sections import Sections, to_toml
 from losac.tuning.space import Axis, Edge, Point
 from losac.tuning.trials import Trial, ranked
 
@@ -88,7 +88,7 @@ class Tuning:
         return plot_tuning(self)
 
     def config(self) -> dict[str, Any]:
-        """Return the best configuration as ``losac run --config`` takes it, but for the data and the model."""
+        """Return the best configuration by the sections of an experiment's file, but for its problem."""
         best = self.best_trial
         tuned = {
             "task": self.task,
@@ -104,26 +104,27 @@ class Tuning:
             tuned |= {"target": self.target, "rounds_to": best.rounds_to}
         settings = {name: value for name, value in self.algorithm.settings().items() if name != "uploads" or value}
         run = {"clients_per_round": self.clients_per_round, "rounds": self.rounds, "dtype": self.dtype}
-        return {"algorithm": self.algorithm.label, "settings": settings, **run, "tuned": tuned}
+        return {"algorithm": {"name": self.algorithm.label, **settings}, "simulation": run, "tuned": tuned}
 
-    def save(self, folder: str | Path, problem: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write trials.csv, tuning.png, tuning.svg and best.json; return their paths.
+    def save(self, folder: str | Path, problem: Sections | None = None) -> list[Path]:
+        """Write trials.csv, tuning.png, tuning.svg and best.toml; return their paths.
 
         Args:
           folder: made where it is not there.
-          problem: what best.json is to say besides: the data, model, partition, … of ``losac run``.
+          problem: further sections of best.toml, such as the problem that ``losac run`` is to solve.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         table, picture, drawing, best = (
-            folder / name for name in ("trials.csv", "tuning.png", "tuning.svg", "best.json")
+            folder / name for name in ("trials.csv", "tuning.png", "tuning.svg", "best.toml")
         )
         self.to_frame().to_csv(table, index=False)
         figure = self.plot()
         figure.savefig(picture)
         figure.savefig(drawing)
-        text = json.dumps({**(problem or {}), **self.config()}, indent=2, ensure_ascii=False, default=_name)
-        best.write_text(text + "\n", encoding="utf-8")
+        found, said = self.config(), problem or {}
+        sections = {name: {**said.get(name, {}), **found.get(name, {})} for name in dict.fromkeys([*said, *found])}
+        best.write_text(to_toml(sections), encoding="utf-8")
         return [table, picture, drawing, best]
 
     def __repr__(self) -> str:
@@ -138,8 +139,3 @@ class Tuning:
 
 def _real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _name(value: Any) -> Any:
-    """Return what JSON has no form for: arrays of no dimension as numbers, functions by their names."""
-    return value.item() if getattr(value, "ndim", None) == 0 else getattr(value, "__name__", str(value))

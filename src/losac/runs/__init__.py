@@ -1,0 +1,8 @@
+"""Runs as folders: written while they go on, opened at any time, continued after an interruption or a crash."""
+
+from losac.runs.clients import Clients
+from losac.runs.keeper import FolderError
+from losac.runs.record import record
+from losac.runs.run import Run, find_runs, open_run
+
+__all__ = ["Clients", "FolderError", "Run", "find_runs", "open_run", "record"]

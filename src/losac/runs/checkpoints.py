@@ -1,0 +1,67 @@
+"""Checkpoints of a run, by orbax: the state of server and clients, the random key, and the record so far."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from losac.history import History
+from losac.runs.layout import CHECKPOINTS
+from losac.simulation.flat import flatten
+
+LOG = logging.getLogger("losac.runs")
+KEPT = 2
+"""The last ones, so that a damaged one leaves another."""
+
+
+class Checkpoint(NamedTuple):
+    """What a run goes on from: its state as arrays by name, and its record."""
+
+    state: Mapping[str, np.ndarray]
+    record: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder; each appears whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        import orbax.checkpoint as ocp
+
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
+        self._manager = ocp.CheckpointManager((folder / CHECKPOINTS).absolute(), options=options)
+
+    def save(self, history: History, state: Any) -> None:
+        """Keep a run's state and record at the round that was evaluated last."""
+        import orbax.checkpoint as ocp
+
+        parts = {"state": flatten(state), "record": _record(history)}
+        saved = {name: ocp.args.StandardSave(part) for name, part in parts.items()}
+        self._manager.save(int(history.rounds[-1]), args=ocp.args.Composite(**saved), force=True)
+
+    def latest(self) -> Checkpoint | None:
+        """Return the last checkpoint that can be read; what is damaged is said in the log and passed over."""
+        import orbax.checkpoint as ocp
+
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            wanted = ocp.args.Composite(state=ocp.args.StandardRestore(), record=ocp.args.StandardRestore())
+            try:
+                found = self._manager.restore(step, args=wanted)
+                return Checkpoint(found.state, found.record)
+            except Exception as error:
+                LOG.warning("the checkpoint of round %d is damaged and left out: %s", step, error)
+                self._manager.delete(step)
+        return None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._manager.close()
+
+
+def _record(history: History) -> dict[str, Any]:
+    names = ("rounds", "bytes_up", "bytes_down", "gradients", "seconds")
+    return {"metrics": dict(history.metrics), **{name: getattr(history, name) for name in names}}

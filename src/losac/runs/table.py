@@ -1,0 +1,90 @@
+"""The metrics as files: a CSV that grows line by line, and the same as Parquet, replaced whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from losac._files import write_whole
+from losac.history import History
+from losac.runs.layout import PARQUET, TABLE
+
+AFTER = ("bytes_up", "bytes_down", "gradients", "seconds")
+"""The columns after the round and the metrics."""
+
+
+class Table:
+    """Writes the evaluations that a history has more than the time before."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written = 0
+
+    def begin(self, history: History | None) -> None:
+        """Replace what is there by a history, for a run that goes on from it; by nothing for a new one."""
+        self.written = 0
+        if history is None:
+            (self.folder / TABLE).unlink(missing_ok=True)
+            (self.folder / PARQUET).unlink(missing_ok=True)
+            return
+        write_whole(self.folder / TABLE, _text([_head(history), *_rows(history, 0)]))
+        self.written = len(history.rounds)
+        self.write_parquet(history)
+
+    def add(self, history: History) -> None:
+        """Append the new evaluations to the CSV."""
+        lines = _rows(history, self.written)
+        if self.written == 0:
+            lines.insert(0, _head(history))
+        with open(self.folder / TABLE, "a", encoding="utf-8", newline="") as file:
+            file.write(_text(lines))
+            file.flush()
+            os.fsync(file.fileno())
+        self.written = len(history.rounds)
+
+    def write_parquet(self, history: History) -> None:
+        """Replace the Parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(_columns(history)), buffer)
+        write_whole(self.folder / PARQUET, buffer.getvalue())
+
+
+def read_table(folder: Path) -> dict[str, np.ndarray] | None:
+    """Return the columns of the CSV; a last line that was cut off is left out. None where there is no line yet."""
+    try:
+        text = (folder / TABLE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    if len(lines) < 2 or lines[0][0] != "round":
+        return None
+    whole = [line for line in lines[1:] if len(line) == len(lines[0])]
+    columns = np.array([[float(cell or "nan") for cell in line] for line in whole]).reshape(-1, len(lines[0])).T
+    return dict(zip(lines[0], columns)) if len(whole) else None
+
+
+def _columns(history: History) -> dict[str, np.ndarray]:
+    return {"round": history.rounds, **history.metrics, **{name: getattr(history, name) for name in AFTER}}
+
+
+def _head(history: History) -> list[str]:
+    return list(_columns(history))
+
+
+def _rows(history: History, first: int) -> list[list[Any]]:
+    columns = [column[first:].tolist() for column in _columns(history).values()]
+    return [["" if value != value else value for value in row] for row in zip(*columns)]
+
+
+def _text(lines: list[list[Any]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
+    return buffer.getvalue()
