@@ -15,8 +15,8 @@ from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import notebooks  # noqa: E402
-from mathml import mathml  # noqa: E402
+import notebooks
+from mathml import mathml
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
@@ -49,7 +49,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """
     pages = outside()
     here = dirname(page.file.src_uri)
-    origin = next((path for path, address in pages.items() if address == page.file.src_uri), f"docs/{page.file.src_uri}")
+    origin = next(
+        (path for path, address in pages.items() if address == page.file.src_uri), f"docs/{page.file.src_uri}"
+    )
 
     def led(found: re.Match[str]) -> str:
         text, target, anchor = found[1], found[2], found[3] or ""
