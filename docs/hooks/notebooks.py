@@ -38,7 +38,7 @@ def _output(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> st
         pictures[name] = base64.b64decode(_joined(data["image/png"]))
         return f"![What the code above draws]({name})"
     text = _joined(output["text"]) if "text" in output else _joined(data.get("text/plain", ""))
-    return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
+    return f"``` {{ .text .output }}\n{text.rstrip()}\n```" if text.strip() else ""
 
 
 def _joined(text: str | list[str]) -> str:
