@@ -119,6 +119,12 @@ def test_the_reference_has_every_public_name(module, site):
     assert {name for name in missing if f"losac.{name}" not in own} <= set()
 
 
+def test_the_reference_shows_no_file_in_place_of_a_function(site):
+    """Where a file and the function in it have one name, the function is meant."""
+    for path in (site / "api").glob("*.html"):
+        assert "doc-symbol-module" not in path.read_text(), path.name
+
+
 def test_equations_are_mathml():
     mathml = hook("mathml").mathml
     assert mathml(r"\frac12") == '<math alttext="\\frac12"><mfrac><mn>1</mn><mn>2</mn></mfrac></math>'
