@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from commands import losac, refused
-from losac import __version__, history
+from losac import __version__, runs
 from losac.cli.compare import default_entries
 from losac.cli.experiment import Experiment
 from losac.history import History
+from losac.runs import find_runs, open_run
 
 SMALL = ["--rounds", "4", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
 DIVERGING = ["--rounds", "12", "--step-size", "1e36"]
@@ -40,12 +41,12 @@ def test_version():
 def test_run_saves_what_it_says(tmp_path):
     result = losac("run", *SMALL, "--out", str(tmp_path / "new"))
     assert result.exit_code == 0, result.output
-    for name in ("history.npz", "metrics.csv", "plot.png", "config.json"):
+    for name in ("history.npz", "metrics.csv", "metrics.parquet", "experiment.toml", "run.json", "log.txt"):
         assert (tmp_path / "new" / name).stat().st_size > 0
         assert str(tmp_path / "new" / name) in result.stdout
     history = History.load(tmp_path / "new" / "history.npz")
     assert (history.algorithm, history.rounds[-1], history.settings["blocks"]) == ("losac", 4, 2)
-    assert json.loads((tmp_path / "new" / "config.json").read_text())["clients"] == 6
+    assert open_run(tmp_path / "new").experiment["problem"]["clients"] == 6
     assert "round 4 of 4" in result.stderr
 
 
@@ -63,7 +64,7 @@ def test_divergence_exits_3_and_keeps_what_was_measured(tmp_path):
     result = losac("run", *SMALL, *DIVERGING, "--json", "--out", str(tmp_path))
     assert result.exit_code == 3, result.output
     assert "diverged at round" in result.stderr
-    assert History.load(tmp_path / "history.npz").diverged is not None
+    assert open_run(tmp_path).history().diverged is not None
     answer = json.loads(result.stdout)["result"]
     assert answer["diverged"] is not None
     assert set(answer["final"].values()) == {None}
@@ -100,8 +101,9 @@ def test_an_error_leaves_no_folder(command, tmp_path):
 
 
 def test_results_are_replaced_only_where_that_is_asked_for(tmp_path):
-    (tmp_path / "histories").mkdir()
-    kept, stale = tmp_path / "mine.txt", tmp_path / "histories" / "losac-seed9.npz"
+    stale = tmp_path / "runs" / "losac-seed9" / "run.json"
+    stale.parent.mkdir(parents=True)
+    kept = tmp_path / "mine.txt"
     kept.touch()
     stale.touch()
     assert "--overwrite" in refused("run", *SMALL, "--out", str(tmp_path))
@@ -109,7 +111,7 @@ def test_results_are_replaced_only_where_that_is_asked_for(tmp_path):
     assert result.exit_code == 0, result.output
     assert (kept.exists(), stale.exists()) == (True, False)
     written = {Path(line).name for line in result.stdout.splitlines()}
-    assert written == {path.name for path in tmp_path.iterdir()} - {"mine.txt", "histories"}
+    assert written == {path.name for path in tmp_path.iterdir()} - {"mine.txt", "runs", "lock", "clients.json"}
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +124,10 @@ def compared(tmp_path_factory):
 def test_compare_saves_everything(compared):
     result, folder = compared
     assert result.exit_code == 0, result.output
-    for name in ("comparison.csv", "comparison.png", "report.html", "partition.png", "config.json", "histories"):
+    for name in ("comparison.csv", "comparison.png", "report.html", "partition.png", "runs"):
         assert (folder / name).exists()
         assert str(folder / name) in result.stdout
-    assert len(list((folder / "histories").glob("*.npz"))) == 8
+    assert len(find_runs(folder)) == 8
 
 
 def test_compare_marks_the_diverged_and_goes_on(compared):
@@ -155,16 +157,16 @@ def test_interrupt_exits_130(command, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("losac.history.simulate", interrupt)
+    monkeypatch.setattr("losac.runs.record", interrupt)
     result = losac(command, *SMALL, "--out", str(tmp_path))
     assert result.exit_code == 130
-    assert "interrupted; nothing was saved" in result.stderr
+    assert "interrupted; " in result.stderr
     assert "--out DIR" not in result.stderr
     assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_compare_saves_the_finished_runs(tmp_path, monkeypatch):
-    simulate, calls = history.simulate, []
+    simulate, calls = runs.record, []
 
     def interrupted_later(*arguments, **options):
         calls.append(options["seed"])
@@ -172,11 +174,11 @@ def test_an_interrupted_compare_saves_the_finished_runs(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return simulate(*arguments, **options)
 
-    monkeypatch.setattr("losac.simulate", interrupted_later)
+    monkeypatch.setattr("losac.runs.record", interrupted_later)
     result = losac("compare", "losac", *SMALL, "--out", str(tmp_path))
     assert result.exit_code == 130, result.output
-    assert f"interrupted; the 2 finished runs are in {tmp_path}" in result.stderr
-    assert len(list((tmp_path / "histories").glob("*.npz"))) == 2
+    assert f"interrupted; the 2 finished runs are in {tmp_path}, go on with --resume" in result.stderr
+    assert [run.name for run in find_runs(tmp_path)] == ["losac-seed0", "losac-seed1"]
     assert (tmp_path / "report.html").exists()
 
 

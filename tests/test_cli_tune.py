@@ -1,14 +1,15 @@
-"""``losac tune`` and ``losac run --config``: what is printed, saved, refused, and runs again."""
+"""``losac tune`` and ``losac run FILE``: what is printed, saved, refused, and runs again."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pytest
 
 from commands import losac, refused
-from losac.cli.config import Config, read_config
 from losac.cli.experiment import Experiment
+from losac.cli.file import File
 from losac.cli.space import parse_space
 from losac.cli.tune import _default_space
 from losac.tuning import Range
@@ -27,7 +28,7 @@ def tuned(tmp_path_factory):
 def test_tune_prints_a_table_and_saves_what_it_says(tuned):
     result, folder = tuned
     assert result.exit_code == 0, result.output
-    for name in ("trials.csv", "tuning.png", "tuning.svg", "best.json", "config.json"):
+    for name in ("trials.csv", "tuning.png", "tuning.svg", "best.toml", "config.json"):
         assert (folder / name).stat().st_size > 0
         assert str(folder / name) in result.stdout
     assert "validation accuracy" in result.stdout
@@ -39,16 +40,16 @@ def test_tune_prints_a_table_and_saves_what_it_says(tuned):
 
 def test_the_best_configuration_runs_and_repeats(tuned, tmp_path):
     _, folder = tuned
-    first = losac("run", "--config", str(folder / "best.json"), "--seed", "3", "--json", "--out", str(tmp_path))
+    first = losac("run", str(folder / "best.toml"), "--seed", "3", "--json", "--out", str(tmp_path))
     assert first.exit_code == 0, first.output
     answer = json.loads(first.stdout)
-    assert answer["config"]["algorithm"] == "scaffold"
-    assert answer["config"]["clients"] == 6
+    assert answer["config"]["algorithm"]["name"] == "scaffold"
+    assert answer["config"]["problem"]["clients"] == 6
     assert answer["result"]["rounds"] == 12
     assert answer["result"]["settings"] == {
         "step_size": 1e-3, "local_steps": 2, "blocks": 2, "server_step": 2, "option": 2,
     }  # fmt: skip
-    again = losac("run", "--config", str(tmp_path / "config.json"), "--json")
+    again = losac("run", str(tmp_path / "experiment.toml"), "--json")
     assert json.loads(again.stdout)["config"] == answer["config"]
     assert json.loads(again.stdout)["result"]["final"] == answer["result"]["final"]
 
@@ -58,7 +59,10 @@ def test_tune_as_json(tuned):
     result = losac(*TUNE, "--json")
     answer = json.loads(result.stdout)
     assert result.stderr == ""
-    assert answer["best"] == {key: json.loads((folder / "best.json").read_text())[key] for key in answer["best"]}
+    written = tomllib.loads((folder / "best.toml").read_text())
+    assert written["problem"]["data"] == "digits"
+    assert written["algorithm"] == {k: v for k, v in answer["best"]["algorithm"].items() if v is not None}
+    assert written["tuned"]["score"] == answer["best"]["tuned"]["score"]
     assert [trial["step_size"] for trial in answer["trials"]] == [1e-3, 1e-4]
     assert [trial["diverged"] for trial in answer["trials"]] == [None, None]
     assert len(answer["notes"]) == 1
@@ -80,7 +84,7 @@ def test_an_interrupt_exits_130(monkeypatch):
 
 
 def test_options_win_over_the_file():
-    file = Config(
+    file = File(
         {"data": "digits", "rounds": 7, "clients": 6}, "scaffold", {"step_size": 1e-3, "blocks": 2, "server_step": 2.0}
     )
     typed = Experiment(rounds=3, batch_size=8, set_=["server_step=5"])
@@ -92,37 +96,8 @@ def test_options_win_over_the_file():
 
 
 def test_what_a_file_leaves_out_is_the_data_sets_default():
-    algorithm = Config({}, "losac", {"step_size": 1e-5}).build_algorithm(Experiment())
+    algorithm = File({}, "losac", {"step_size": 1e-5}).build_algorithm(Experiment())
     assert (algorithm.step_size, algorithm.local_steps, algorithm.blocks) == (1e-5, 10, 5)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "is not there"),
-        ("{", "is not JSON"),
-        ("[]", "must hold an object"),
-        ('{"round": 3}', "did you mean 'rounds'"),
-        ('{"rounds": "many"}', "rounds='many' must be a whole number"),
-        ('{"settings": 3, "algorithm": "losac"}', "must be an object"),
-        ('{"algorithm": "scafold"}', "did you mean 'scaffold'"),
-        ('{"algorithm": "scaffold", "settings": {"server_stepp": 1}}', "did you mean 'server_step'"),
-        ('{"algorithm": "scaffold", "settings": {"step_size": -1}}', "must be a positive number"),
-        ('{"algorithm": "fedavg", "settings": {"local_optimizer": "adamm"}}', "did you mean 'adam'"),
-        ('{"algorithm": "fedavg", "settings": {"uploads": ["top_k"]}}', "cannot set uploads"),
-    ],
-)
-def test_a_bad_file_is_refused_in_one_line(content, said, tmp_path):
-    path = tmp_path / "best.json"
-    if content is not None:
-        path.write_text(content)
-    assert said in refused("run", "--config", str(path))
-
-
-def test_a_file_may_say_more_than_a_run_needs(tmp_path):
-    path = tmp_path / "best.json"
-    path.write_text('{"data": "digits", "rows": 3, "versions": {}, "tuned": {"score": 1}, "seed": 4}')
-    assert read_config(path) == Config({"data": "digits"}, None, {}, 4)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import json
 import math
 import sys
+import tomllib
 
 import numpy as np
 import pytest
@@ -246,13 +246,13 @@ def test_an_empty_range_is_refused():
 )
 def test_results_are_saved_with_a_figure(space, options, tmp_path):
     tuning = tune(PROBLEM.task, SCAFFOLD, space, widen=False, seeds=[0, 1], **RUN, **options)
-    files = tuning.save(tmp_path / "new", {"data": "quadratic"})
-    assert [path.name for path in files] == ["trials.csv", "tuning.png", "tuning.svg", "best.json"]
+    files = tuning.save(tmp_path / "new", {"problem": {"data": "quadratic"}})
+    assert [path.name for path in files] == ["trials.csv", "tuning.png", "tuning.svg", "best.toml"]
     assert all(path.stat().st_size > 0 for path in files)
-    best = json.loads(files[-1].read_text())
-    assert best["data"] == "quadratic"
-    assert best["algorithm"] == "scaffold"
-    assert A.scaffold(**best["settings"]).settings() == tuning.algorithm.settings()
+    best = tomllib.loads(files[-1].read_text())
+    assert best["problem"]["data"] == "quadratic"
+    assert best["algorithm"].pop("name") == "scaffold"
+    assert A.scaffold(**best["algorithm"]).settings() == tuning.algorithm.settings()
     assert "Tuning(scaffold on quadratic" in repr(tuning)
 
 

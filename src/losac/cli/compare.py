@@ -136,6 +136,8 @@ def _simulate(
     import losac
 
     task, options = experiment.build_task(data), experiment.simulation(data)
+    for method in methods.values():
+        losac.runs.check(task, method, options["rounds"], options)
     if experiment.out is not None and experiment.overwrite:
         fresh_folder(experiment.out)
     shown = not (experiment.quiet or experiment.json)

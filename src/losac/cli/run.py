@@ -152,6 +152,7 @@ def _simulate(
     options = {k: told["simulation"][k] for k in ("rounds", "clients_per_round", "eval_every", "dtype", "seed")}
     if experiment.out is None:
         return losac.simulate(task, method, progress=report, **options)
+    losac.runs.check(task, method, options["rounds"], options)
     if experiment.overwrite:
         fresh_folder(experiment.out)
     return losac.runs.record(

@@ -54,9 +54,7 @@ class Recorder:
         theirs = (earlier.algorithm, earlier.task, earlier.seed, int(earlier.rounds[-1]))
         for name, own, other in zip(("algorithm", "task", "seed", "last round"), mine, theirs):
             if own != other:
-                raise ValueError(
-                    f"the given history is of another run: its {name} is {other!r}, and here it is {own!r}"
-                )
+                raise ValueError(f"the given history is of another run: its {name} is {other!r}, here it is {own!r}")
         self.rounds = earlier.rounds.tolist()
         self.metrics = {name: series.tolist() for name, series in earlier.metrics.items()}
         self.totals = list(np.stack([earlier.bytes_up, earlier.bytes_down, earlier.gradients], axis=1).astype(float))

@@ -15,6 +15,7 @@ from losac.history.history import DivergedError, History
 from losac.history.recorder import Recorder, header
 from losac.history.telling import told
 from losac.simulation.engine import precision
+from losac.simulation.flat import as_arrays
 from losac.simulation.layout import Layout
 from losac.simulation.residence import make_engine
 from losac.simulation.sampling import make_sampler
@@ -101,7 +102,7 @@ def simulate(
     check_matmul(matmul)
     if earlier is not None and earlier.state is None:
         raise ValueError("the given history has no state to go on from; make it with keep_state=True")
-    given = state if earlier is None else earlier.state
+    given = state if earlier is None else as_arrays(earlier.state)
     with precision(plan.dtype, matmul):
         engine = make_engine(task, algorithm, plan, seed, given, store, rounds, keep_state)
         start = int(engine.state.round)

@@ -16,15 +16,17 @@ from losac._files import locked, write_whole
 from losac.algorithms.contract import Algorithm
 from losac.history import Callback, History, simulate
 from losac.history.history import plain_settings
+from losac.history.simulate import check_counts, make_plan
 from losac.runs.checkpoints import Checkpoint, Checkpoints
 from losac.runs.clients import write_clients
 from losac.runs.interrupt import Interrupted, interruptible
 from losac.runs.keeper import FolderError, Keeper, now
-from losac.runs.layout import ABOUT, CHECKPOINTS, EXPERIMENT, FILES, HISTORY
+from losac.runs.layout import ABOUT, CHECKPOINTS, EXPERIMENT, FILES, HISTORY, LOCK
 from losac.runs.log import logged
 from losac.runs.machine import hardware, versions
 from losac.runs.run import open_run
 from losac.runs.sections import difference, to_toml
+from losac.simulation import setup
 from losac.task import Task
 
 _FREE = {("simulation", "rounds"), ("simulation", "target")}
@@ -80,6 +82,7 @@ def record(
         raise ValueError("resume goes on with what is in the folder, and overwrite deletes it: use one of both")
     if jax.process_count() > 1:
         raise ValueError("a run over several processes cannot be kept in a folder; use losac.simulate")
+    check(task, algorithm, rounds, options)
     if experiment is None:
         experiment = _describe(task, algorithm, rounds, seed, options)
     with _own(folder):
@@ -103,7 +106,7 @@ def record(
                     rounds=rounds - done,
                     seed=seed,
                     state=earlier,
-                    callbacks=[keeper, *callbacks],
+                    callbacks=[*callbacks, keeper],
                     **options,
                 )
         if keeper.interrupted and int(history.rounds[-1]) < rounds:
@@ -111,11 +114,28 @@ def record(
         return history
 
 
+def check(task: Task, algorithm: Algorithm, rounds: int, options: Mapping[str, Any]) -> None:
+    """Refuse what cannot be run, before any folder is made or cleared for it."""
+    sampled = options.get("clients_per_round") or task.data.num_clients
+    make_plan(
+        task,
+        sampled,
+        options.get("dtype", "float32"),
+        options.get("layout"),
+        options.get("local_steps"),
+        options.get("loss_every"),
+    )
+    check_counts(rounds, options.get("eval_every", 1))
+    setup.check(task, algorithm, sampled)
+
+
 @contextlib.contextmanager
 def _own(folder: Path) -> Iterator[None]:
-    """Have the folder to ourselves."""
+    """Have the folder to ourselves, and leave nothing in it where no run has begun."""
     if folder.exists() and not folder.is_dir():
         raise FolderError(f"{folder} is a file; give a folder")
+    new = not folder.exists()
+    empty = new or not any(folder.iterdir())
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(locked(folder))
@@ -123,7 +143,14 @@ def _own(folder: Path) -> Iterator[None]:
             raise FolderError(f"another run writes into {folder}; give each run a folder of its own") from None
         except OSError as error:
             raise FolderError(f"cannot write into {folder}: {error.strerror or error}") from error
-        yield
+        try:
+            yield
+        finally:
+            if empty and not (folder / ABOUT).exists():
+                _clear(folder)
+                (folder / LOCK).unlink(missing_ok=True)
+                if new:
+                    folder.rmdir()
 
 
 def _make_way(folder: Path, overwrite: bool) -> bool:
@@ -132,15 +159,21 @@ def _make_way(folder: Path, overwrite: bool) -> bool:
         raise FolderError(
             f"{folder} holds a run already; resume it (--resume), replace it (--overwrite), or give another folder"
         )
+    _clear(folder)
+    return False
+
+
+def _clear(folder: Path) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    return False
 
 
 def _go_on(folder: Path, experiment: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether there is a run to go on with; refuse where it was made otherwise."""
     if not (folder / ABOUT).exists():
+        if (folder / CHECKPOINTS).exists():
+            raise FolderError(f"{folder} has checkpoints but no {ABOUT}, so that nobody knows what run they are of")
         return False
     before = open_run(folder).experiment
     found = difference(before, experiment, _FREE)

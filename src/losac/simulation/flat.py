@@ -21,6 +21,11 @@ def flatten(state: Any) -> dict[str, np.ndarray]:
     return {name: a for name, a in arrays.items() if a.size}
 
 
+def as_arrays(state: Any) -> Flat:
+    """Return a state as named arrays, whether it is that already or not."""
+    return state if isinstance(state, Mapping) else flatten(state)
+
+
 def unflatten(flat: Flat, own: Any) -> Any:
     """Return named arrays in the structure of a run's own state; refuse those of another algorithm, model or storage.
 

@@ -123,11 +123,11 @@ def pin_state(state: State, layout: Layout) -> State:
 
 
 def host_state(state: State, clients: int) -> State:
-    """Return a state as NumPy arrays (its random key stays a key), gathered from all devices and processes."""
+    """Return a state as NumPy arrays (its random key as a copy of the key), gathered from all devices and processes."""
 
     def fetch(a: Any) -> Any:
         if is_key(a):
-            return a
+            return jax.random.wrap_key_data(jnp.array(np.asarray(jax.random.key_data(a))), impl=jax.random.key_impl(a))
         if a.is_fully_addressable or a.is_fully_replicated:
             return np.array(a)
         from jax.experimental.multihost_utils import process_allgather
