@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs bench federation clean
+.PHONY: demo test lint docs notebooks site bench federation clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,13 @@ docs: $(VENV)/.ready
 	$(BIN)/python docs/generate_algorithms.py
 	$(BIN)/python docs/generate_results.py
 
+notebooks: $(VENV)/.ready
+	$(BIN)/python docs/execute_notebooks.py
+
+site: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 bench: $(VENV)/.ready
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/floor.py
@@ -36,4 +43,4 @@ federation: $(VENV)/.ready
 	$(BIN)/losac deploy demo
 
 clean:
-	rm -rf $(VENV) benchmarks/.envs benchmarks/.work demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site benchmarks/.envs benchmarks/.work demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

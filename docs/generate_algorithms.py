@@ -262,6 +262,7 @@ def markdown(text: str) -> str:
     """Return reStructuredText's roles and literals in Markdown."""
     text = re.sub(r":math:`([^`]*)`", r"$\1$", text)
     text = re.sub(r":class:`[~\w.]*?(\w+)`", lambda found: f"`{snake_case(found[1])}`", text)
+    text = re.sub(r":(?:data|func|mod):`([^`]*)`", r"`\1`", text)
     return text.replace("``", "`")
 
 

@@ -1,19 +1,25 @@
-"""The code in the docs runs."""
+"""The code in the docs runs, and the commands in them exist."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import click
 import numpy as np
 import pytest
+import typer
 
 import losac
+from losac.cli.app import app
 from problems import quadratic
 
 ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(path for path in ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+GUIDES = ("index", "concepts", "own_data", "own_model", "runs", "gpu")
 
 
 def blocks(page: str) -> list[str]:
@@ -47,8 +53,40 @@ def test_the_readme_runs_on_the_embedded_data(tmp_path, monkeypatch):
     assert (tmp_path / "mnist.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("page", GUIDES)
+def test_the_guides_run(page, tmp_path, monkeypatch):
+    """As they are: their blocks, one after the other, are one program on the embedded data."""
+    monkeypatch.chdir(tmp_path)
+    code = blocks(f"docs/{page}.md")
+    assert code
+    exec("\n".join(code), {"__name__": page})
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The losac commands of a page's console blocks, in words."""
+    shell = "\n".join(re.findall(r"```(?:console|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    words = [shlex.split(line, comments=True) for line in shell.replace("\\\n", " ").splitlines()]
+    found: list[list[str]] = []
+    for line in words:
+        parts = " ".join(shlex.quote(word) if word not in ("&&", "|", ";") else "\0" for word in line).split("\0")
+        found += [shlex.split(part) for part in parts]
+    return [line[1:] for line in found if line[:1] == ["losac"]]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_of_the_docs_exists(page):
+    """Its name and the names of its options; nothing is run."""
+    for words in commands(page):
+        command, name, rest = typer.main.get_command(app), "losac", list(words)
+        while isinstance(command, click.Group):
+            name = rest.pop(0)
+            assert name in command.commands, f"{page.name}: there is no command losac {' '.join(words)}"
+            command = command.commands[name]
+        command.make_parser(click.Context(command, info_name=name)).parse_args(rest)
+
+
 def test_every_link_of_the_docs_leads_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
