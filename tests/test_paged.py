@@ -100,6 +100,12 @@ def test_reading_ahead_changes_nothing(name):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_table_in_fewer_bits():
+    """NumPy has no view of such numbers on the device, and copies them."""
+    algorithm = ALGORITHMS["losac, M > T"]
+    assert_same(run(algorithm, "memory", table_dtype="bfloat16"), run(algorithm, "device", table_dtype="bfloat16"))
+
+
 def test_steps_per_client_and_a_sampler_that_looks_at_the_history():
     def follow(round_index, rng, history):
         """Choose by the last loss."""

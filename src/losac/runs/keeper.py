@@ -122,7 +122,7 @@ def save_history(history: History, folder: Path) -> None:
 
 def now() -> str:
     """Return the time of day as files have it."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _reason(error: BaseException) -> str:

@@ -316,7 +316,8 @@ def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 def _on_host(a: Any) -> np.ndarray:
     """Return an array's content; on a CPU it is not copied, and may be overwritten as soon as it is let go of."""
-    if a.sharding.is_fully_replicated and next(iter(a.sharding.device_set)).platform == "cpu":
+    on_cpu = next(iter(a.sharding.device_set)).platform == "cpu"
+    if a.sharding.is_fully_replicated and on_cpu and a.dtype.kind in "fiub":
         return np.from_dlpack(a.addressable_shards[0].data)
     return np.asarray(a)
 
