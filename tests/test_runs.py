@@ -213,6 +213,7 @@ def test_a_diverged_run_and_a_broken_callback_leave_folders_that_open(tmp_path):
     with pytest.raises(RuntimeError, match="the tracker is gone"):
         record(PROBLEM.task, A.fedavg(1e-3), tmp_path / "fail", rounds=30, callbacks=[Fail()], **OPTIONS)
     assert open_run(tmp_path / "fail").status == "failed"
+    assert "RuntimeError: the tracker is gone" in open_run(tmp_path / "fail").log()
     assert 0 <= open_run(tmp_path / "fail").history().rounds[-1] < 30
     assert [run.name for run in find_runs(tmp_path)] == ["fail", "far"]
 

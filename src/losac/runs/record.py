@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from losac.runs.sections import difference, to_toml
 from losac.simulation import setup
 from losac.task import Task
 
+LOG = logging.getLogger("losac.runs")
 _FREE = {("simulation", "rounds"), ("simulation", "target")}
 """What may differ between the parts of a run: it can be made longer."""
 
@@ -99,7 +101,7 @@ def record(
             done = 0 if earlier is None else int(earlier.rounds[-1])
             if done > rounds:
                 raise ValueError(f"the run in {folder} is at round {done} already; rounds={rounds} is less")
-            with interruptible(keeper):
+            with interruptible(keeper), _noted():
                 history = simulate(
                     task,
                     algorithm,
@@ -112,6 +114,16 @@ def record(
         if keeper.interrupted and int(history.rounds[-1]) < rounds:
             raise Interrupted(history)
         return history
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[None]:
+    """Write an error to the run's log as well."""
+    try:
+        yield
+    except Exception:
+        LOG.exception("the run ends with an error")
+        raise
 
 
 def check(task: Task, algorithm: Algorithm, rounds: int, options: Mapping[str, Any]) -> None:
