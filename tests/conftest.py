@@ -11,6 +11,13 @@ import pytest
 
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
+)  # most of the time went into making programs fast that run once; `XLA_FLAGS= make test` tests the fast ones
+
+MAPS = 20_000
+"""Beyond so many memory maps compiled programs are forgotten; Linux allows a process 65,530."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,13 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Forget compiled programs now and then: each maps memory, and a process may have only so many maps."""
+    """Forget compiled programs before they are too many: each maps memory, and a process may have only so many maps."""
     yield
     config = request.config
     done = getattr(config, "_tests_done", 0) + 1
     config._tests_done = done
-    if done % 20 == 0 and "jax" in sys.modules:
+    if done % 10 == 0 and "jax" in sys.modules and maps() > MAPS:
         sys.modules["jax"].clear_caches()
+
+
+def maps() -> int:
+    """How many memory maps this process has; 0 where the system does not say, since only Linux limits them."""
+    listed = Path("/proc/self/maps")
+    return listed.read_bytes().count(b"\n") if listed.exists() else 0
 
 
 @pytest.fixture
