@@ -14,15 +14,16 @@ os.environ.setdefault("LOSAC_PROGRAMS", "off")
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
-)  # most of the time went into making programs fast that run once; `XLA_FLAGS= make test` tests the fast ones
+)  # making programs fast that run once took most of the time; test_optimised.py tests the fast ones
 
+LONGEST = ("test_federation_processes", "test_optimised")
 MAPS = 20_000
 """Beyond so many memory maps compiled programs are forgotten; Linux allows a process 65,530."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the federation of processes first: by far the longest test, it must not be what all others wait for."""
-    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+    """Start the longest tests first, the federation of processes above all: the others must not wait for them."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(autouse=True)
