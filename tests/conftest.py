@@ -11,22 +11,36 @@ import pytest
 
 os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
+)  # making programs fast that run once took most of the time; test_optimised.py tests the fast ones
+
+LONGEST = ("test_federation_processes", "test_optimised")
+MAPS = 20_000
+"""Beyond so many memory maps compiled programs are forgotten; Linux allows a process 65,530."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the federation of processes first: by far the longest test, it must not be what all others wait for."""
-    items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+    """Start the longest tests first, the federation of processes above all: the others must not wait for them."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(autouse=True)
 def few_programs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Forget compiled programs now and then: each maps memory, and a process may have only so many maps."""
+    """Forget compiled programs before they are too many: each maps memory, and a process may have only so many maps."""
     yield
     config = request.config
     done = getattr(config, "_tests_done", 0) + 1
     config._tests_done = done
-    if done % 20 == 0 and "jax" in sys.modules:
+    if done % 10 == 0 and "jax" in sys.modules and maps() > MAPS:
         sys.modules["jax"].clear_caches()
+
+
+def maps() -> int:
+    """How many memory maps this process has; 0 where the system does not say, since only Linux limits them."""
+    listed = Path("/proc/self/maps")
+    return listed.read_bytes().count(b"\n") if listed.exists() else 0
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import losac
@@ -51,7 +53,12 @@ def drawn_clients(seed: int, round_index: int, clients: int, sampled: int) -> np
 
 def drawn_blocks(seed: int, round_index: int, client: int, steps: int, blocks: int) -> list[int]:
     with enable_x64(True):
-        key = jax.random.key(seed)
-        for value in (round_index, 0, client):
-            key = jax.random.fold_in(key, value)
-        return [int(block_of(key, t, blocks)) for t in range(steps)]
+        return np.asarray(_drawn_blocks(seed, round_index, client, steps, blocks)).tolist()
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _drawn_blocks(seed: int, round_index: int, client: int, steps: int, blocks: int) -> jax.Array:
+    key = jax.random.key(seed)
+    for value in (round_index, 0, client):
+        key = jax.random.fold_in(key, value)
+    return jax.vmap(lambda t: block_of(key, t, blocks))(jnp.arange(steps))

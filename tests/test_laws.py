@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
@@ -88,11 +90,17 @@ def test_engine_independence(entry: Entry):
         assert jax.numpy.array_equal(a, b)
 
 
+@cache
+def nested() -> losac.Task:
+    """One task for all, so that variants of a method that differ in numbers alone are one program."""
+    data = losac.data.load("digits", clients=CLIENTS, partition="sorted").subset(range(CLIENTS))
+    return losac.classification(losac.models.Dense((64, 3, 10)), data, reduction="mean")
+
+
 @pytest.mark.parametrize("entry", CATALOGUE, ids=ids)
 def test_structure_and_dtype_stay(entry: Entry):
     """A nested model keeps its structure, shapes and dtype; the seed decides the run."""
-    data = losac.data.load("digits", clients=CLIENTS, partition="sorted").subset(range(CLIENTS))
-    task = losac.classification(losac.models.Dense((64, 3, 10)), data, reduction="mean")
+    task = nested()
     sampled = CLIENTS if entry.sampling == REFUSED else SAMPLED
     algorithm = entry.make(10.0, RANDOM_BLOCKS)
     first, again, other = (
