@@ -1,4 +1,5 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Each builds the virtual environment it needs.
+# Two commands on a fresh machine: `make demo` and `make test`. Each builds the virtual environment it needs, the second
+# with all that tests, docs and federations take.
 # `make bench` times losac beside other libraries, each in an environment of its own (docs/speed.md).
 PYTHON ?= python3
 VENV := .venv
@@ -6,12 +7,16 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test lint docs notebooks site bench federation clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.demo
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.demo
 	$(BIN)/losac compare --out demo --overwrite
 
 test: $(VENV)/.ready lint
