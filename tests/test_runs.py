@@ -137,6 +137,7 @@ def test_what_was_measured_after_the_last_checkpoint_is_measured_again(tmp_path)
 def test_a_run_killed_before_anything_begins_anew(tmp_path):
     algorithm = A.losac(1e-3, 2, 2)
     whole = losac.simulate(PROBLEM.task, algorithm, rounds=9, **OPTIONS)
+    (tmp_path / "none" / "checkpoints").mkdir(parents=True)
     assert same(record(PROBLEM.task, algorithm, tmp_path / "none", rounds=9, resume=True, **OPTIONS), whole)
     record(PROBLEM.task, algorithm, tmp_path / "early", rounds=9, **OPTIONS)
     for name in ("metrics.csv", "metrics.parquet", "history.npz"):

@@ -184,7 +184,7 @@ def _clear(folder: Path) -> None:
 def _go_on(folder: Path, experiment: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether there is a run to go on with; refuse where it was made otherwise."""
     if not (folder / ABOUT).exists():
-        if (folder / CHECKPOINTS).exists():
+        if any(path.name.isdigit() for path in (folder / CHECKPOINTS).glob("*")):
             raise FolderError(f"{folder} has checkpoints but no {ABOUT}, so that nobody knows what run they are of")
         return False
     before = open_run(folder).experiment
