@@ -10,12 +10,16 @@ from losac.data import partition
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
 from losac.data.load import datasets, load
+from losac.data.mapped import map_npy, write_npy
+from losac.data.read import read
+from losac.data.splits import Split, split
 from losac.data.store import fetch
 from losac.data.synthetic import crowd, least_squares_optimum, logistic, lowrank, quadratic
 
 __all__ = [
     "DataError",
     "FederatedData",
+    "Split",
     "crowd",
     "datasets",
     "fetch",
@@ -23,6 +27,10 @@ __all__ = [
     "load",
     "logistic",
     "lowrank",
+    "map_npy",
     "partition",
     "quadratic",
+    "read",
+    "split",
+    "write_npy",
 ]

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 Offsets = NDArray[np.int64]
+_PIECE = 2**22
 
 
 def stack_clients(clients: Iterable[tuple[ArrayLike, ArrayLike]]) -> tuple[Array, Array, Offsets]:
@@ -66,12 +67,21 @@ def check_arrays(x: Array, y: Array, offsets: Offsets, owner: str = "client") ->
         raise ValueError(f"{owner} data has {len(x)} rows of x but {len(y)} of y; they belong together")
     for letter, array in (("x", x), ("y", y)):
         check_numeric(array, letter, f"{owner} data")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            bad = np.argwhere(~np.isfinite(array))[0]
-            place = _place(int(bad[0]), offsets, owner)
-            raise ValueError(
-                f"{place} holds {array[tuple(bad)]} in {letter}; drop such rows, or fill in missing values"
-            )
+        bad = _first_infinite(array) if array.dtype.kind == "f" else None
+        if bad is not None:
+            place = _place(bad[0], offsets, owner)
+            raise ValueError(f"{place} holds {array[bad]} in {letter}; drop such rows, or fill in missing values")
+
+
+def _first_infinite(array: Array) -> tuple[int, ...] | None:
+    """Return where the first number is that is not finite; a piece at a time, since the rows may lie on a disk."""
+    step = max(1, _PIECE // max(1, int(np.prod(array.shape[1:]))))
+    for start in range(0, len(array), step):
+        finite = np.isfinite(array[start : start + step])
+        if not finite.all():
+            row, *column = (int(i) for i in np.argwhere(~finite)[0])
+            return (start + row, *column)
+    return None
 
 
 def check_numeric(array: Array, letter: str, owner: str) -> None:

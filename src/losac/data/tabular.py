@@ -1,0 +1,116 @@
+"""Text tables: CSV and its kin, with one clear error for each way in which such a file can be broken."""
+
+import csv
+import gzip
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from losac.data.files import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_COLUMNS = 100_000
+"""Of a table; what is wider is an array."""
+_SEPARATORS = ",;\t|"
+_LONGEST_HEADER = 2**26
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a file is a table of text, by its name."""
+    return path.name.removesuffix(".gz").endswith((".csv", ".tsv", ".txt"))
+
+
+def check_width(count: int, origin: str) -> None:
+    """Refuse a table with more columns than tables are good for."""
+    if count > MOST_COLUMNS:
+        raise DataError(
+            f"{origin} has {count:,} columns, more than the {MOST_COLUMNS:,} that a table may have; save the numbers "
+            "as one array instead: np.savez(file, x=…, y=…)"
+        )
+
+
+def text_header(path: Path, encoding: str) -> list[str]:
+    """Return the names in the first line of a text table, after checking that it is text and not too wide."""
+    try:
+        with _opened(path, encoding) as stream:
+            line = stream.readline(_LONGEST_HEADER)
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise _unreadable(path, encoding, error) from error
+    if not line.strip():
+        raise DataError(f"{path} begins with an empty line; its first line must name the columns")
+    separator = _separator(line)
+    check_width(line.count(separator) + 1, str(path))
+    return [name.strip() for name in next(csv.reader([line.lstrip("\ufeff")], delimiter=separator))]
+
+
+def read_text(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int | None = None) -> "pd.DataFrame":
+    """Read a text table whose first line names the columns; the separator is the one that this line has most of."""
+    import pandas as pd
+
+    names = text_header(path, encoding)
+    with _opened(path, encoding) as stream:
+        separator = _separator(stream.readline(_LONGEST_HEADER))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{path} has two columns {twice!r}; rename one of them")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                sep=separator,
+                encoding="utf-8-sig" if encoding == "utf-8" else encoding,
+                index_col=False,
+                low_memory=False,
+                header=0,
+                names=names,
+                usecols=None if wanted is None else list(wanted),
+                nrows=rows,
+            )
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise _unreadable(path, encoding, error) from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        raise ragged(path, encoding, separator, len(names)) or DataError(
+            f"{path} cannot be read as a table ({error}); look for quotes that are not closed"
+        ) from error
+    if len(frame) == 0:
+        raise DataError(f"{path} has a header but no rows; add rows, or give another file")
+    if frame.iloc[:, -1].isna().any() and (uneven := ragged(path, encoding, separator, len(names))):
+        raise uneven
+    return frame
+
+
+def ragged(path: Path, encoding: str, separator: str, fields: int) -> DataError | None:
+    """Return the error of the first line that has more or fewer fields than the header, if there is one."""
+    with _opened(path, encoding) as stream:
+        reader = csv.reader(stream, delimiter=separator)
+        for row in reader:
+            if row and len(row) != fields:
+                return DataError(
+                    f"{path} is ragged: line {reader.line_num} has {len(row)} fields, the header {fields}; "
+                    "quote texts that contain the separator, or mend that line"
+                )
+    return None
+
+
+def _opened(path: Path, encoding: str) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding=encoding, newline="")
+    return path.open(encoding=encoding, newline="")
+
+
+def _separator(header: str) -> str:
+    return max(_SEPARATORS, key=header.count)
+
+
+def _unreadable(path: Path, encoding: str, error: Exception) -> DataError:
+    if isinstance(error, UnicodeDecodeError):
+        byte = error.object[error.start]
+        return DataError(
+            f"{path} is not {encoding} text (byte 0x{byte:02x} is no character of it); give its encoding, such as "
+            "encoding='latin-1', or save it as UTF-8"
+        )
+    return DataError(f"{path} cannot be unpacked ({error}); write it again")
