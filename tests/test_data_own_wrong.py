@@ -87,12 +87,20 @@ WRONG = {
         {},
         "the pandas frame has 100,001 columns",
     ),
-    "missing value": (text(GOOD + ",2,0,x\n"), {}, r"column 'a' of .*t\.csv has 1 missing values.*row 4.*missing='drop'"),
+    "missing value": (
+        text(GOOD + ",2,0,x\n"),
+        {},
+        r"column 'a' of .*t\.csv has 1 missing values.*row 4.*missing='drop'",
+    ),
     "missing label": (text(GOOD + "1,2,,x\n"), {}, "column 'y' of .* has 1 missing values"),
     "missing client": (frame(a=[1, 2], y=[0, 1], who=["x", None]), {}, "column 'who' of .* has 1 missing values"),
     "nothing complete": (frame(a=[np.nan], y=[0], who=["x"]), {"missing": "drop"}, "no row of .* is complete"),
     "infinite": (frame(a=[1.0, np.inf], y=[0, 1], who=[1, 2]), {}, "column 'a' .* holds an infinite number in row 1"),
-    "one class": (frame(a=[1, 2], y=["no", "no"], who=[1, 2]), {}, "the target 'y' .* one value only, no: .*nothing to learn"),
+    "one class": (
+        frame(a=[1, 2], y=["no", "no"], who=[1, 2]),
+        {},
+        "the target 'y' .* one value only, no: .*nothing to learn",
+    ),
     "mixed types": (text(GOOD + "n/k,2,0,x\n"), {}, "column 'a' .* mixes numbers and text: 'n/k' in row 4"),
     "mixed labels": (text(GOOD + "1,2,yes,x\n"), {}, "the target 'y' .* mixes numbers and text: 'yes' in row 4"),
     "text": (
@@ -106,7 +114,11 @@ WRONG = {
         "column 'a' .* has 1,200 different texts",
     ),
     "dates": (frame(a=pd.to_datetime(["2020-01-01", "2020-01-02"]), y=[0, 1], who=0), {}, "column 'a' .* holds dates"),
-    "missing column": (text(GOOD), {"target": "Y2"}, "has no column 'Y2' for the target; its columns are a, b, y, who. Did.* 'y'"),
+    "missing column": (
+        text(GOOD),
+        {"target": "Y2"},
+        "has no column 'Y2' for the target; its columns are a, b, y, who. Did.* 'y'",
+    ),
     "missing client column": (text(GOOD), {"client": "whom"}, "no column 'whom' for the clients.*Did you mean 'who'"),
     "missing feature": (text(GOOD), {"features": ["a", "bb"]}, "no column 'bb' for the inputs.*Did you mean 'b'"),
     "the target as input": (text(GOOD), {"features": ["a", "y"]}, "'y' is the target or the client"),
@@ -115,7 +127,11 @@ WRONG = {
     "nobody's rows": (text(GOOD), {"client": None}, "say whose the rows are: client=COLUMN, or clients=N"),
     "two answers": (text(GOOD), {"partition": "sorted"}, "partition='sorted' has no meaning"),
     "other number": (text(GOOD), {"clients": 5}, "clients=5, but the client column has 2 values"),
-    "too many clients": (text(GOOD), {"client": None, "clients": 9, "features": "a"}, "clients=9, but there are only 4 rows"),
+    "too many clients": (
+        text(GOOD),
+        {"client": None, "clients": 9, "features": "a"},
+        "clients=9, but there are only 4 rows",
+    ),
     "wrong word": (text(GOOD), {"categorical": "one-hot"}, "categorical='one-hot'; give one of 'refuse', 'onehot'"),
     "not a table": (text("no parquet", "t.parquet"), {}, "cannot be read as Parquet"),
     "not an archive": (text("no archive", "t.npz"), {}, "cannot be read as NPZ"),
@@ -140,11 +156,19 @@ WRONG = {
     ),
     "no images": (lambda folder: folder, {}, "holds no images"),
     "images beside folders": (pictures(cat_0=(4, 4), loose=(4, 4)), {}, "different depths.*such as loose.png"),
-    "parts, not clients": (pictures(train_cat_0=(4, 4), test_cat_0=(4, 4)), {}, "has the parts test, train, not clients"),
+    "parts, not clients": (
+        pictures(train_cat_0=(4, 4), test_cat_0=(4, 4)),
+        {},
+        "has the parts test, train, not clients",
+    ),
     "a broken image": (broken_picture, {}, r"cat/0\.png is not an image"),
-    "rows of different length": (ragged_lists, {"client": None, "clients": 1}, r"shape \(1,\) in row 1 .* \(2,\) in row 0"),
+    "rows of different length": (
+        ragged_lists,
+        {"client": None, "clients": 1},
+        r"shape \(1,\) in row 1 .* \(2,\) in row 0",
+    ),
     "map of a table": (text(GOOD), {"memory_map": True}, "needs a folder with x.npy and y.npy.*write_npy"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)

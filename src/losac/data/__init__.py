@@ -13,13 +13,18 @@ from losac.data.load import datasets, load
 from losac.data.mapped import map_npy, write_npy
 from losac.data.read import read
 from losac.data.splits import Split, split
+from losac.data.standardize import Scale, Sums, client_sums, combine, standardize
 from losac.data.store import fetch
 from losac.data.synthetic import crowd, least_squares_optimum, logistic, lowrank, quadratic
 
 __all__ = [
     "DataError",
     "FederatedData",
+    "Scale",
     "Split",
+    "Sums",
+    "client_sums",
+    "combine",
     "crowd",
     "datasets",
     "fetch",
@@ -32,5 +37,6 @@ __all__ = [
     "quadratic",
     "read",
     "split",
+    "standardize",
     "write_npy",
 ]

@@ -1,0 +1,136 @@
+"""Inputs of mean 0 and deviation 1, by each client's own statistics or by those of the federation.
+
+The federation's statistics need no row to leave a client. Twice each client sends three sums (`client_sums`), which the
+server adds up (`combine`): first the plain ones, which give the mean, then those about this mean, which give the
+deviation. With one exchange the deviation would be a difference of large numbers, and wrong for columns far from 0.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from losac.data.federated import FederatedData
+
+Array = NDArray[Any]
+_ROUNDING = 100 * float(np.finfo(np.float64).eps)
+_PIECE = 2**22
+
+
+class Sums(NamedTuple):
+    """A client's message: how many rows it has, and for each input Σ(x − about) and Σ(x − about)²."""
+
+    count: int
+    total: Array
+    squares: Array
+    about: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What is taken off each input, and what it is then divided by; 1 where an input never varies."""
+
+    mean: Array
+    deviation: Array
+
+    def __call__(self, x: Array) -> Array:
+        """Return (x − mean) / deviation in the floating-point dtype of x, in float32 where it has none."""
+        dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
+        out = np.empty(x.shape, dtype)
+        for rows in _pieces(x):
+            out[rows] = (x[rows] - self.mean) / self.deviation
+        return out
+
+
+def client_sums(x: Array, about: Array | float = 0.0) -> Sums:
+    """Return what a client tells of its rows; all in float64.
+
+    >>> client_sums(np.array([[1.0], [3.0]]))
+    Sums(count=2, total=array([4.]), squares=array([10.]), about=array([0.]))
+    """
+    centre = np.broadcast_to(np.asarray(about, np.float64), x.shape[1:])
+    total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
+    for rows in _pieces(x):
+        shifted = x[rows].astype(np.float64) - centre
+        total += shifted.sum(axis=0)
+        squares += np.square(shifted).sum(axis=0)
+    return Sums(len(x), total, squares, centre)
+
+
+def combine(messages: Iterable[Sums]) -> Scale:
+    """Return the mean and the deviation of all clients' rows together, from their sums.
+
+    >>> messages = [client_sums(np.array([[1.0], [3.0]])), client_sums(np.array([[8.0]]))]
+    >>> combine(messages).mean
+    array([4.])
+    """
+    every = list(messages)
+    if not every:
+        raise ValueError("no client sent its sums; give at least one message of client_sums")
+    if any(not np.array_equal(message.about, every[0].about) for message in every):
+        raise ValueError("the clients' sums are about different points; give all clients the same `about`")
+    count = sum(message.count for message in every)
+    shift = np.sum([message.total for message in every], axis=0) / count
+    variance = np.sum([message.squares for message in every], axis=0) / count - shift**2
+    mean, deviation = every[0].about + shift, np.sqrt(np.maximum(variance, 0.0))
+    return Scale(mean, np.where(deviation > _ROUNDING * np.abs(mean), deviation, 1.0))
+
+
+def federation_scale(data: FederatedData) -> Scale:
+    """Return the statistics of all clients' rows, found by two exchanges of sums."""
+
+    def exchange(about: Array | float) -> Scale:
+        return combine(client_sums(data.client(i)[0], about) for i in range(data.num_clients))
+
+    return exchange(exchange(0.0).mean)
+
+
+def standardize(data: FederatedData, by: Literal["federation", "client"] | Scale = "federation") -> FederatedData:
+    """Return the data with inputs of mean 0 and deviation 1; those that never vary become 0.
+
+    Args:
+        data: the clients' data; x is copied into memory.
+        by: `"federation"`: by the mean and deviation of all clients' rows, found by sums alone; `"client"`: each
+            client by its own, which also takes away how clients differ; or a `Scale` found before.
+
+    Returns:
+        The data; its test part is always scaled by the federation's statistics (or the given ones), for its rows are
+        nobody's. They are in `info["scale"]`, for the rows to come.
+
+    >>> data = FederatedData.from_clients([([[1.0], [3.0]], [0, 1]), ([[11.0], [13.0]], [0, 1])])
+    >>> standardize(data, by="client").x.ravel()
+    array([-1.,  1., -1.,  1.])
+    >>> standardize(data).info["scale"].mean
+    array([7.])
+    """
+    if by not in ("federation", "client") and not isinstance(by, Scale):
+        raise ValueError(f"by={by!r}; give 'federation', 'client' or a Scale, such as data.info['scale']")
+    scale = by if isinstance(by, Scale) else federation_scale(data)
+    if scale.mean.shape not in ((), data.x.shape[1:]):
+        raise ValueError(
+            f"the scale is for rows of shape {scale.mean.shape}, but x has rows of shape {data.x.shape[1:]}"
+        )
+    info = {key: value for key, value in data.info.items() if key != "optimum"}
+    return replace(
+        data,
+        x=_each_client(data) if by == "client" else scale(data.x),
+        test=None if data.test is None else (scale(data.test[0]), data.test[1]),
+        info={**info, "scale": scale},
+    )
+
+
+def _each_client(data: FederatedData) -> Array:
+    parts = []
+    for i in range(data.num_clients):
+        x = data.client(i)[0]
+        first = combine([client_sums(x)])
+        parts.append(combine([client_sums(x, first.mean)])(x))
+    return np.concatenate(parts)
+
+
+def _pieces(x: Array) -> Iterable[slice]:
+    """Return slices of rows that are small beside memory."""
+    step = max(1, _PIECE // max(1, int(np.prod(x.shape[1:]))))
+    return (slice(start, start + step) for start in range(0, len(x), step))

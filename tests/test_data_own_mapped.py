@@ -1,0 +1,107 @@
+"""Data in files: the same run, and memory for the rows of the clients at hand only."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import losac
+from losac.data import DataError, FederatedData, map_npy, read, write_npy
+from losac.simulation import paged, streaming
+
+RNG = np.random.default_rng(0)
+SIZES = RNG.integers(3, 9, 40)
+
+
+def made(dim=4):
+    clients = [(RNG.normal(size=(n, dim)).astype("float32"), RNG.integers(0, 3, n).astype("int32")) for n in SIZES]
+    return FederatedData.from_clients(clients, test=clients[0], num_classes=3, label_names=("a", "b", "c"), name="made")
+
+
+def test_a_folder_gives_back_what_was_written_and_copies_nothing(tmp_path):
+    data = made()
+    back = map_npy(write_npy(tmp_path / "made", data))
+    assert isinstance(back.x, np.memmap)
+    assert isinstance(back.y, np.memmap)
+    assert (back.name, back.num_classes, back.label_names) == ("made", 3, ("a", "b", "c"))
+    for mine, other in ((back.x, data.x), (back.y, data.y), (back.offsets, data.offsets), (back.test[0], data.test[0])):
+        np.testing.assert_array_equal(mine, other)
+    assert isinstance(back.client(3)[0], np.memmap)
+    assert isinstance(read(tmp_path / "made", memory_map=True).x, np.memmap)
+
+
+def test_rows_in_client_order_say_whose_they_are(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(10.0).reshape(5, 2))
+    np.save(tmp_path / "y.npy", np.arange(5.0))
+    np.save(tmp_path / "client.npy", np.array(["b", "b", "a", "a", "a"]))
+    assert map_npy(tmp_path).offsets.tolist() == [0, 2, 5]
+
+
+class Counted(np.memmap):
+    """A memory map that notes the largest piece of it that was copied or computed with at once."""
+
+    largest = 0
+
+    def __getitem__(self, index):
+        piece = super().__getitem__(index)
+        Counted.largest = max(Counted.largest, getattr(piece, "nbytes", 0))
+        return piece
+
+    def __array__(self, *args, **kwargs):
+        Counted.largest = max(Counted.largest, self.nbytes)
+        return super().__array__(*args, **kwargs)
+
+
+def test_a_paged_run_on_mapped_data_is_the_run_in_memory_and_never_loads_x(tmp_path, monkeypatch):
+    monkeypatch.setattr(paged, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(streaming, "SLAB_BYTES", 2**9)
+    monkeypatch.setattr("losac.simulation.streaming.chunk_rows", lambda x: 8)
+    data = made()
+    mapped = map_npy(write_npy(tmp_path / "made", data))
+    counted = FederatedData(mapped.x.view(Counted), mapped.y, mapped.offsets, test=data.test, num_classes=3)
+    Counted.largest = 0
+    runs = {}
+    for name, given, store in (("memory", data, "device"), ("mapped", counted, "memory")):
+        task = losac.classification(losac.models.softmax_regression(4, 3), given)
+        options = {"rounds": 6, "clients_per_round": 3, "eval_every": 3, "store": store, "keep_state": True}
+        runs[name] = losac.simulate(task, losac.algorithms.scaffold(0.01, 2), **options)
+    for mine, other in zip(jax.tree.leaves(runs["memory"].params), jax.tree.leaves(runs["mapped"].params)):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_allclose(runs["mapped"].metrics["loss"], runs["memory"].metrics["loss"], rtol=1e-5)
+    assert isinstance(counted.x, np.memmap)
+    assert 0 < Counted.largest < counted.x.nbytes / 2
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.ones((2, 1))}, r"y\.npy does not exist"),
+        ({"x": np.ones((2, 1)), "y": np.ones(2)}, "neither offsets.npy nor client.npy"),
+        ({"x": np.ones((2, 1)), "y": np.ones(3)}, r"2 rows in x\.npy but 3 in y\.npy"),
+        ({"x": np.ones((3, 1)), "y": np.ones(3), "client": [0, 1, 0]}, "not have its rows in the order of the clients"),
+        ({"x": np.ones((3, 1)), "y": np.ones(3), "client": [0, 1]}, r"client\.npy has shape \(2,\); give one entry"),
+        ({"x": np.ones((3, 1)), "y": np.ones(3), "offsets": [0, 2]}, "offsets must run from 0 to the 3 rows"),
+        ({"x": np.full((3, 1), np.nan), "y": np.ones(3), "offsets": [0, 2, 3]}, "client 0, row 0, holds nan in x"),
+    ],
+)
+def test_wrong_folders_are_refused(arrays, message, tmp_path):
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(ValueError, match=message):
+        map_npy(tmp_path)
+
+
+def test_a_damaged_file_is_said(tmp_path):
+    write_npy(tmp_path, made())
+    (tmp_path / "x.npy").write_bytes(b"no array")
+    with pytest.raises(DataError, match=r"x\.npy cannot be mapped"):
+        map_npy(tmp_path)
+
+
+def test_the_check_for_nan_goes_piece_by_piece(monkeypatch):
+    monkeypatch.setattr("losac.data.checks._PIECE", 4)
+    x = np.ones((9, 3))
+    x[7, 2] = np.inf
+    with pytest.raises(ValueError, match="client 1, row 3, holds inf in x"):
+        FederatedData(x, np.ones(9), np.array([0, 4, 9]))
