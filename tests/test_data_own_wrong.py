@@ -53,6 +53,11 @@ def broken_picture(folder):
     return folder
 
 
+def empty_client(folder):
+    (folder / "bob" / "cat").mkdir(parents=True)
+    return pictures(ann_cat_0=(4, 4), ann_dog_0=(4, 4))(folder)
+
+
 def ragged_lists(folder):
     return pytest.importorskip("datasets").Dataset.from_dict({"x": [[1.0, 2.0], [3.0]], "y": [0, 1]})
 
@@ -161,6 +166,7 @@ WRONG = {
         {},
         "has the parts test, train, not clients",
     ),
+    "an empty client": (empty_client, {}, "bob has no images, so that its class or client is empty"),
     "a broken image": (broken_picture, {}, r"cat/0\.png is not an image"),
     "rows of different length": (
         ragged_lists,

@@ -15,7 +15,7 @@ from losac.cli.options import OUTPUT, PROBLEM, DataDir, Json, option, quiet_opti
 from losac.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from losac.data import FederatedData
+    from losac.data import FederatedData, Inspection
 
 _LIST_EPILOG = """Examples:
 
@@ -32,6 +32,12 @@ _SHOW_EPILOG = """Examples:
 losac data show digits
 
 losac data show digits --clients 30 --partition dirichlet:0.3 --out dirichlet.png"""
+_INSPECT_EPILOG = """Examples:
+
+losac data inspect patients.csv --target sick --client hospital
+
+losac data inspect pictures --json"""
+_MOST_SHOWN = 20
 
 app = typer.Typer(cls=Commands, help="List, download and look at data sets.", no_args_is_help=True)
 
@@ -119,6 +125,82 @@ def show(
         for line in _summary(data):
             typer.echo(line)
     typer.echo(str(path))
+
+
+@app.command(epilog=_INSPECT_EPILOG)
+def inspect(
+    file: Annotated[Path, typer.Argument(help="CSV, Parquet or NPZ file, or a folder of images.")],
+    target: Annotated[str | None, option(PROBLEM, "Column to predict.", show_default="y")] = None,
+    client: Annotated[str | None, option(PROBLEM, "Column that says whose a row is.", show_default="client")] = None,
+    encoding: Annotated[str, option(PROBLEM, "Of a CSV file.")] = "utf-8",
+    json: Json = False,
+    quiet: Annotated[bool, quiet_option("what will go wrong")] = False,
+) -> None:
+    """Look at your own data: columns, clients and labels, and what will go wrong."""
+    from losac.data import inspect as look
+
+    found = look(file, target=target, client=client, encoding=encoding)
+    if json:
+        print_json(_inspection_facts(found))
+        return
+    if not quiet:
+        _print_inspection(found)
+    for problem in found.problems:
+        typer.echo(f"{problem.kind}: {problem.text}")
+    if not found.problems and not quiet:
+        typer.echo("nothing that would go wrong")
+
+
+def _inspection_facts(found: Inspection) -> dict[str, Any]:
+    """Return what was found, as data."""
+    return {
+        "source": found.origin,
+        "rows": found.rows,
+        "target": found.target,
+        "client": found.client,
+        "columns": [
+            {
+                "name": c.name,
+                "dtype": c.dtype,
+                "shape": list(c.shape),
+                "missing": c.missing,
+                "distinct": c.distinct,
+                "constant": c.constant,
+            }
+            for c in found.columns
+        ],
+        "clients": found.clients,
+        "labels": None if found.labels is None else list(found.labels),
+        "label_counts": None if found.label_counts is None else found.label_counts.tolist(),
+        "problems": [{"kind": problem.kind, "text": problem.text} for problem in found.problems],
+    }
+
+
+def _print_inspection(found: Inspection) -> None:
+    """Print the columns, and the clients with their labels; of many only the first."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    typer.echo(f"{found.origin}: {found.rows:,} rows, {len(found.columns):,} columns, {len(found.clients):,} clients")
+    table = Table("column", "dtype", "missing", "different", "used as", box=box.SIMPLE_HEAD)
+    roles = {found.target: "target", found.client: "client"}
+    for c in found.columns[:_MOST_SHOWN]:
+        dtype = c.dtype + (f" {c.shape}" if c.shape else "")
+        different = "" if c.distinct is None else f"{c.distinct:,}"
+        role = roles.get(c.name, "constant" if c.constant else "input")
+        table.add_row(escape(c.name), dtype, f"{c.missing:,}", different, role)
+    print_table(table)
+    labels = () if found.labels is None else found.labels[:_MOST_SHOWN]
+    table = Table("client", "rows", *map(escape, labels), box=box.SIMPLE_HEAD)
+    for at, (name, size) in enumerate(list(found.clients.items())[:_MOST_SHOWN]):
+        held = () if found.label_counts is None else found.label_counts[at, : len(labels)]
+        table.add_row(escape(name), f"{size:,}", *(f"{count:,}" for count in held))
+    print_table(table)
+    shown = {"columns": len(found.columns), "clients": len(found.clients), "labels": len(found.labels or ())}
+    for what, count in shown.items():
+        if count > _MOST_SHOWN:
+            say(f"The first {_MOST_SHOWN} of {count:,} {what} are shown; --json prints all.")
 
 
 def _whereabouts(name: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ test 359 rows)
 from losac.data import partition
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
+from losac.data.inspection import Column, Inspection, Problem, inspect
 from losac.data.load import datasets, load
 from losac.data.mapped import map_npy, write_npy
 from losac.data.read import read
@@ -18,8 +19,11 @@ from losac.data.store import fetch
 from losac.data.synthetic import crowd, least_squares_optimum, logistic, lowrank, quadratic
 
 __all__ = [
+    "Column",
     "DataError",
     "FederatedData",
+    "Inspection",
+    "Problem",
     "Scale",
     "Split",
     "Sums",
@@ -28,6 +32,7 @@ __all__ = [
     "crowd",
     "datasets",
     "fetch",
+    "inspect",
     "least_squares_optimum",
     "load",
     "logistic",

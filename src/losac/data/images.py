@@ -41,6 +41,10 @@ def folder_columns(
             f"{folder} has the parts {', '.join(sorted({place[0] for place in places}))}, not clients; read one of "
             "them, and give another as test=FOLDER"
         )
+    full = {parent for path in files for parent in path.relative_to(folder).parents}
+    empty = [path for path in sorted(folder.rglob("*")) if path.is_dir() and path.relative_to(folder) not in full]
+    if empty:
+        raise DataError(f"{empty[0]} has no images, so that its class or client is empty; fill it, or take it away")
     modes = _check(files, size, folder)
     mode = "L" if modes <= {"1", "L"} else "RGB"
     pixels = []

@@ -22,7 +22,7 @@ _PIECE = 2**22
 class Sums(NamedTuple):
     """A client's message: how many rows it has, and for each input Σ(x − about) and Σ(x − about)²."""
 
-    count: int
+    rows: int
     total: Array
     squares: Array
     about: Array
@@ -48,7 +48,7 @@ def client_sums(x: Array, about: Array | float = 0.0) -> Sums:
     """Return what a client tells of its rows; all in float64.
 
     >>> client_sums(np.array([[1.0], [3.0]]))
-    Sums(count=2, total=array([4.]), squares=array([10.]), about=array([0.]))
+    Sums(rows=2, total=array([4.]), squares=array([10.]), about=array([0.]))
     """
     centre = np.broadcast_to(np.asarray(about, np.float64), x.shape[1:])
     total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
@@ -71,9 +71,9 @@ def combine(messages: Iterable[Sums]) -> Scale:
         raise ValueError("no client sent its sums; give at least one message of client_sums")
     if any(not np.array_equal(message.about, every[0].about) for message in every):
         raise ValueError("the clients' sums are about different points; give all clients the same `about`")
-    count = sum(message.count for message in every)
-    shift = np.sum([message.total for message in every], axis=0) / count
-    variance = np.sum([message.squares for message in every], axis=0) / count - shift**2
+    rows = sum(message.rows for message in every)
+    shift = np.sum([message.total for message in every], axis=0) / rows
+    variance = np.sum([message.squares for message in every], axis=0) / rows - shift**2
     mean, deviation = every[0].about + shift, np.sqrt(np.maximum(variance, 0.0))
     return Scale(mean, np.where(deviation > _ROUNDING * np.abs(mean), deviation, 1.0))
 
