@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import losac
@@ -105,3 +106,41 @@ def test_the_check_for_nan_goes_piece_by_piece(monkeypatch):
     x[7, 2] = np.inf
     with pytest.raises(ValueError, match="client 1, row 3, holds inf in x"):
         FederatedData(x, np.ones(9), np.array([0, 4, 9]))
+
+
+def table(folder, ending):
+    """A table whose clients' rows are not together."""
+    frame = pd.DataFrame(RNG.normal(size=(50, 3)), columns=["a", "b", "c"])
+    frame = frame.assign(kind=RNG.choice(["cat", "dog"], 50), who=RNG.choice(["x", "y", "z"], 50))
+    path = folder / f"t.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_is_written_some_rows_at_a_time_and_is_the_table_in_memory(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr("losac.data.stream.BATCH", 7)
+    path = table(tmp_path, ending)
+    mapped = read(path, target="kind", client="who", memory_map=tmp_path / "maps")
+    whole = read(path, target="kind", client="who")
+    assert isinstance(mapped.x, np.memmap)
+    for mine, other in ((mapped.x, whole.x), (mapped.y, whole.y), (mapped.offsets, whole.offsets)):
+        np.testing.assert_array_equal(mine, other)
+    assert (mapped.label_names, mapped.info["client_names"]) == (whole.label_names, whole.info["client_names"])
+    chosen = read(path, target="kind", client="who", features=["c", "a"], memory_map=tmp_path / "two")
+    np.testing.assert_array_equal(chosen.x, whole.x[:, [2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "kind"}, "needs target=… and client=…"),
+        ({"target": "kind", "client": "whom"}, "no column 'whom' for the clients.*Did you mean 'who'"),
+        ({"target": "kind", "client": "who", "features": ["d"]}, "no column 'd' for the inputs"),
+        ({"target": "a", "client": "who"}, "column 'kind' of .* is text"),
+        ({"target": "kind", "client": "who", "test": 0.2}, "test=… would bring mapped rows into memory"),
+    ],
+)
+def test_a_table_that_cannot_be_mapped_is_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read(table(tmp_path, "parquet"), memory_map=tmp_path / "maps", **options)

@@ -173,7 +173,7 @@ WRONG = {
         {"client": None, "clients": 1},
         r"shape \(1,\) in row 1 .* \(2,\) in row 0",
     ),
-    "map of a table": (text(GOOD), {"memory_map": True}, "needs a folder with x.npy and y.npy.*write_npy"),
+    "map of a table": (text(GOOD), {"memory_map": True}, r"give a folder with x\.npy and y\.npy.*write_npy"),
 }
 
 

@@ -6,7 +6,7 @@ Packages that a source comes from are never imported: whoever has such an object
 
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from losac.data.files import DataError
 from losac.data.images import folder_columns
 from losac.data.names import nearest
-from losac.data.tabular import check_width, is_text_file, read_text, text_header
+from losac.data.tabular import check_width, is_text_file, read_text, text_batches, text_header
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +90,28 @@ def columns(
         f"a {type(source).__name__} cannot be read; give a file ({', '.join(FILES)}), a folder of images, a frame, "
         "a Hugging Face Dataset, or a PyTorch data set with a length and (x, y) items"
     )
+
+
+def batches(path: Path, wanted: Sequence[str], encoding: str, rows: int) -> Iterator[Columns]:
+    """Return some columns of a CSV or Parquet file, so many rows at a time; the columns are there."""
+    if is_text_file(path):
+        for frame in text_batches(path, wanted, encoding, rows):
+            yield _of_frame(frame, wanted, str(path))
+        return
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(rows, columns=list(wanted)):
+            yield _of_frame(batch.to_pandas(), wanted, str(path))
+
+
+def column_names(path: Path, encoding: str) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet file, without reading its rows."""
+    if is_text_file(path):
+        return text_header(path, encoding)
+    from pyarrow import parquet
+
+    return list(parquet.read_schema(path).names)
 
 
 def joined(parts: Iterable[Columns]) -> Columns:

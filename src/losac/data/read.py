@@ -16,6 +16,7 @@ from losac.data.files import DataError
 from losac.data.mapped import is_mapped, map_npy
 from losac.data.partition import Partitioner, deal
 from losac.data.splits import By, split
+from losac.data.stream import table_to_npy
 
 _PARTS = 1  # the stream of the partition, as in losac.data.load
 _OWNER = "client"
@@ -38,7 +39,7 @@ def read(
     flatten: bool = False,
     dtype: DTypeLike = "float32",
     encoding: str = "utf-8",
-    memory_map: bool = False,
+    memory_map: bool | str | os.PathLike[str] = False,
     seed: int = 0,
     name: str | None = None,
 ) -> FederatedData:
@@ -63,7 +64,8 @@ def read(
         flatten: make each row of x flat.
         dtype: of the inputs. Bytes with three or more axes are pixels, and go to [0, 1].
         encoding: of a CSV file.
-        memory_map: leave x and y on the disk: `source` is a folder as `write_npy` makes them, see `map_npy`.
+        memory_map: leave x and y on the disk, see `map_npy`. True where `source` is a folder with x.npy and y.npy;
+            for a CSV or Parquet file with a client column the folder to write these to, some rows at a time.
         seed: fixes the partition and the rows held out.
         name: what figures and tables call the data.
 
@@ -82,12 +84,13 @@ def read(
     check_choice("missing", missing, Missing)
     check_choice("test_by", test_by, By)
     if memory_map or is_mapped(source):
-        if not is_mapped(source):
-            raise ValueError(
-                f"memory_map=True needs a folder with x.npy and y.npy, not {_called(source)}; make one by "
-                "losac.data.write_npy(folder, data)"
-            )
-        return map_npy(source, name=name)
+        unfit = {"clients": clients, "test": test, "size": size}
+        if used := [word for word, value in unfit.items() if value is not None]:
+            raise ValueError(f"{used[0]}=… would bring mapped rows into memory; leave it out, and prepare the files so")
+        if is_mapped(source):
+            return map_npy(source, name=name)
+        chosen = [features] if isinstance(features, str) else features
+        return map_npy(_converted(source, memory_map, target, client, chosen, labels, dtype, encoding), name=name)
     if type(source).__name__ == "DatasetDict":
         source, test = _named_parts(source, test)
     named = [features] if isinstance(features, str) else None if features is None else list(features)
@@ -132,6 +135,30 @@ def read(
     if isinstance(test, int | float):
         return split(data, test=float(test), by=test_by, seed=seed).train
     return data
+
+
+def _converted(
+    source: Source,
+    folder: bool | str | os.PathLike[str],
+    target: str | None,
+    client: str | None,
+    features: Sequence[str] | None,
+    labels: bool | None,
+    dtype: DTypeLike,
+    encoding: str,
+) -> Path:
+    """Write a table as a folder of .npy files, where the user said which columns and which folder."""
+    table = isinstance(source, str | os.PathLike) and Path(source).name.endswith((".csv", ".tsv", ".gz", ".parquet"))
+    if not table or isinstance(folder, bool):
+        raise ValueError(
+            f"memory_map={folder!r} with {_called(source)}: give a folder with x.npy and y.npy (losac.data.write_npy "
+            "makes one), or a CSV or Parquet file and memory_map=FOLDER"
+        )
+    if target is None or client is None:
+        raise ValueError(f"memory_map={str(folder)!r} needs target=… and client=…, the columns that say what and whose")
+    return table_to_npy(
+        source, folder, target=target, client=client, features=features, labels=labels, dtype=dtype, encoding=encoding
+    )
 
 
 def _is_many(source: Source) -> bool:

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -46,8 +46,14 @@ def text_header(path: Path, encoding: str) -> list[str]:
     return [name.strip() for name in next(csv.reader([line.lstrip("\ufeff")], delimiter=separator))]
 
 
-def read_text(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int | None = None) -> "pd.DataFrame":
+def read_text(path: Path, wanted: Sequence[str] | None, encoding: str) -> "pd.DataFrame":
     """Read a text table whose first line names the columns; the separator is the one that this line has most of."""
+    (frame,) = text_batches(path, wanted, encoding, None)
+    return frame
+
+
+def text_batches(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int | None) -> Iterator["pd.DataFrame"]:
+    """Read a text table so many rows at a time, or all at once; see `read_text`."""
     import pandas as pd
 
     names = text_header(path, encoding)
@@ -59,7 +65,7 @@ def read_text(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
+            found = pd.read_csv(
                 path,
                 sep=separator,
                 encoding="utf-8-sig" if encoding == "utf-8" else encoding,
@@ -68,19 +74,20 @@ def read_text(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int
                 header=0,
                 names=names,
                 usecols=None if wanted is None else list(wanted),
-                nrows=rows,
+                chunksize=rows,
             )
+            for frame in [found] if rows is None else found:
+                if len(frame) == 0:
+                    raise DataError(f"{path} has a header but no rows; add rows, or give another file")
+                if frame.iloc[:, -1].isna().any() and (uneven := ragged(path, encoding, separator, len(names))):
+                    raise uneven
+                yield frame
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise _unreadable(path, encoding, error) from error
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
         raise ragged(path, encoding, separator, len(names)) or DataError(
             f"{path} cannot be read as a table ({error}); look for quotes that are not closed"
         ) from error
-    if len(frame) == 0:
-        raise DataError(f"{path} has a header but no rows; add rows, or give another file")
-    if frame.iloc[:, -1].isna().any() and (uneven := ragged(path, encoding, separator, len(names))):
-        raise uneven
-    return frame
 
 
 def ragged(path: Path, encoding: str, separator: str, fields: int) -> DataError | None:
