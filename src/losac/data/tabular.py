@@ -1,5 +1,6 @@
 """Text tables: CSV and its kin, with one clear error for each way in which such a file can be broken."""
 
+import contextlib
 import csv
 import gzip
 import warnings
@@ -62,30 +63,49 @@ def text_batches(path: Path, wanted: Sequence[str] | None, encoding: str, rows: 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"{path} has two columns {twice!r}; rename one of them")
+    with _one_clear_error(path, encoding, separator, len(names)):
+        reader = pd.read_csv(
+            path,
+            sep=separator,
+            encoding="utf-8-sig" if encoding == "utf-8" else encoding,
+            index_col=False,
+            low_memory=False,
+            header=0,
+            names=names,
+            usecols=None if wanted is None else list(wanted),
+            iterator=True,
+        )
+    with reader:
+        some = False
+        while True:
+            with _one_clear_error(path, encoding, separator, len(names)):
+                try:
+                    frame = reader.read(rows)
+                except StopIteration:
+                    break
+            if len(frame) == 0:
+                break
+            if frame.iloc[:, -1].isna().any() and (uneven := ragged(path, encoding, separator, len(names))):
+                raise uneven
+            some = True
+            yield frame
+    if not some:
+        raise DataError(f"{path} has a header but no rows; add rows, or give another file")
+
+
+@contextlib.contextmanager
+def _one_clear_error(path: Path, encoding: str, separator: str, fields: int) -> Iterator[None]:
+    """Turn what the parser says of a broken file into one error that names the line and the way out."""
+    import pandas as pd
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            found = pd.read_csv(
-                path,
-                sep=separator,
-                encoding="utf-8-sig" if encoding == "utf-8" else encoding,
-                index_col=False,
-                low_memory=False,
-                header=0,
-                names=names,
-                usecols=None if wanted is None else list(wanted),
-                chunksize=rows,
-            )
-            for frame in [found] if rows is None else found:
-                if len(frame) == 0:
-                    raise DataError(f"{path} has a header but no rows; add rows, or give another file")
-                if frame.iloc[:, -1].isna().any() and (uneven := ragged(path, encoding, separator, len(names))):
-                    raise uneven
-                yield frame
+            yield
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise _unreadable(path, encoding, error) from error
     except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        raise ragged(path, encoding, separator, len(names)) or DataError(
+        raise ragged(path, encoding, separator, fields) or DataError(
             f"{path} cannot be read as a table ({error}); look for quotes that are not closed"
         ) from error
 
