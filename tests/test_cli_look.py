@@ -26,7 +26,12 @@ from losac.cli.errors import EXIT_CODES
 from losac.cli.live import live
 
 HEAVY = ("jax", "numpy", "pandas", "matplotlib", "plotly", "pydantic", "orbax", "sklearn")
-NO_RESULTS = {"version": "prints one word", "init": "prints the path of its file", "schema": "prints JSON"}
+NO_RESULTS = {
+    "version": "prints one word",
+    "init": "prints the path of its file",
+    "schema": "prints JSON",
+    "board": "serves pages",
+}
 """Commands that need no --json, and why."""
 SEVERAL_SEEDS = ("attack report", "compare", "reproduce", "tune")
 

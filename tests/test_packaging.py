@@ -74,7 +74,7 @@ def test_the_metadata_is_complete(wheel):
     assert set(told.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
     assert "Typing :: Typed" in told.get_all("Classifier")
     (entry,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "losac = losac.cli:main" in wheel.read(entry).decode()
+    assert "losac = losac.__main__:main" in wheel.read(entry).decode()
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import math
 import sys
@@ -197,14 +196,7 @@ def test_optuna_finds_better_points_than_chance():
 
 
 def test_without_optuna_the_way_to_it_is_said(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name == "optuna":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ValueError, match=r"pip install 'losac\[tune\]'"):
         tune(PROBLEM.task, SCAFFOLD, {"step_size": [ETA]}, search="optuna", **RUN)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
@@ -45,7 +46,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder against other processes; raise BlockingIOError where one has it."""
     make_folder(folder)
     with open(folder / "lock", "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _hold(file, shared=False)
         yield
 
 
@@ -53,7 +54,7 @@ def is_locked(folder: Path) -> bool:
     """Whether a process holds a folder."""
     try:
         with open(folder / "lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _hold(file, shared=True)
     except FileNotFoundError:
         return False
     except BlockingIOError:
@@ -61,7 +62,24 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
+def _hold(file: IO[Any], *, shared: bool) -> None:
+    """Lock an open file until it is closed; raise BlockingIOError where another process has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(*error.args) from None
+    else:
+        import fcntl
+
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
 def _sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return  # there is no way to, and no need
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperGroup
 from typer.utils import get_params_from_function
 
 from losac.cli.bash import mend_bash
 from losac.cli.errors import one_line_errors
-
-if TYPE_CHECKING:
-    import click
 
 
 class Commands(TyperGroup):
@@ -25,21 +22,19 @@ class Commands(TyperGroup):
             mend_bash()
         return super().main(*arguments, **options)
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         with one_line_errors():
             return super().invoke(ctx)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, by its name."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             _keep_help_of_arguments(command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the command; say which was probably meant, or which there are."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
@@ -49,7 +44,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _keep_help_of_arguments(command: click.Command) -> None:
+def _keep_help_of_arguments(command: Any) -> None:
     """Give arguments the help that they were declared with: click 8.5 loses it under typer 0.20."""
     bare = [each for each in command.params if each.param_type_name == "argument" and not getattr(each, "help", None)]
     if bare and command.callback is not None:

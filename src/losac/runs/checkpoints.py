@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from losac.runs.layout import CHECKPOINTS
 from losac.simulation.flat import flatten
 
 LOG = logging.getLogger("losac.runs")
+_ORBAX = logging.getLogger("absl")
 KEPT = 2
 """The last ones, so that a damaged one leaves another."""
 
@@ -31,7 +33,8 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         import orbax.checkpoint as ocp
 
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        self._said = _ORBAX.level
+        _ORBAX.setLevel(logging.CRITICAL)  # its errors are raised as well
         options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager((folder / CHECKPOINTS).absolute(), options=options)
 
@@ -41,7 +44,9 @@ class Checkpoints:
 
         parts = {"state": flatten(state), "record": _record(history)}
         saved = {name: ocp.args.StandardSave(part) for name, part in parts.items()}
+        usual, sys.unraisablehook = sys.unraisablehook, _ignore_closed_loops
         self._manager.save(int(history.rounds[-1]), args=ocp.args.Composite(**saved), force=True)
+        sys.unraisablehook = usual
 
     def latest(self) -> Checkpoint | None:
         """Return the last checkpoint that can be read; what is damaged is said in the log and passed over."""
@@ -60,6 +65,16 @@ class Checkpoints:
     def close(self) -> None:
         """Let go of the folder."""
         self._manager.close()
+        _ORBAX.setLevel(self._said)
+
+
+def _ignore_closed_loops(problem: sys.UnraisableHookArgs) -> None:
+    """Say nothing of writes that end after a failed save has given them up: its own error tells the reason.
+
+    The hook stays in place after a failure, since some end later still.
+    """
+    if not (isinstance(problem.exc_value, RuntimeError) and "loop is closed" in str(problem.exc_value)):
+        sys.__unraisablehook__(problem)
 
 
 def _record(history: History) -> dict[str, Any]:
