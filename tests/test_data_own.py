@@ -113,6 +113,39 @@ def test_the_parts_and_the_labels_of_a_hugging_face_data_set_keep_their_meaning(
     assert data.x.shape == (6, 4, 3)
 
 
+def test_pairs_of_arrays_and_archives_with_a_test_part(tmp_path):
+    x, y = RNG.normal(size=(9, 2)).astype("float32"), np.arange(9) % 3
+    np.testing.assert_array_equal(read([(x[:4], y[:4]), (x[4:], y[4:])]).x, x)
+    assert read((x, y), clients=3).num_clients == 3
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], who_train=y, names=np.arange(9))
+    data = read(tmp_path / "t.npz", client="who")
+    np.testing.assert_array_equal(data.test[0], x[:2])
+    assert data.sizes.tolist() == [3, 3, 3]
+
+
+def test_a_subset_of_the_clients_keeps_their_names():
+    data = read(FRAME, target="kind", client="subject", features=NUMBERS)
+    assert data.subset([2, 0]).info["client_names"] == ("eve", "ann")
+
+
+def test_labels_that_look_like_numbers_and_text_are_text_when_said_so():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "t": ["1", "2", "b", "1"]})
+    assert read(frame, target="t", clients=2, labels=True).label_names == ("1", "2", "b")
+
+
+def test_tensors_by_name_are_columns():
+    torch = pytest.importorskip("torch")
+    data = read({"x": torch.ones(4, 2), "y": torch.tensor([0, 1, 0, 1])}, clients=2)
+    assert data.x.shape == (4, 2)
+
+
+def test_missing_values_of_a_hugging_face_data_set_are_seen():
+    hf = pytest.importorskip("datasets")
+    for column in ([1, None, 3], ["u", None, "v"], [1.0, None, 2.0]):
+        with pytest.raises(losac.data.DataError, match=r"column 'a' .* has 1 missing values"):
+            read(hf.Dataset.from_dict({"a": column, "y": [0, 1, 0]}), target="y", clients=1)
+
+
 def test_a_torch_data_set_is_read_item_by_item_or_at_once():
     torch = pytest.importorskip("torch")
     x, y = torch.arange(24.0).reshape(6, 1, 2, 2), torch.tensor([0, 1, 2, 0, 1, 2])

@@ -26,6 +26,7 @@ Array = NDArray[Any]
 Source: TypeAlias = Any
 FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".parquet", ".npz")
 """What a file's name may end with."""
+_TEST = "_test"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def columns(
 
     Args:
         source: a CSV, Parquet or NPZ file, a pandas or polars frame, a Hugging Face `Dataset`, a PyTorch data
-            set of (x, y), a mapping of arrays.
+            set of (x, y), a mapping of arrays, a pair (x, y) of arrays.
         wanted: the columns to read, where not all are needed; those that are missing are reported later.
         encoding: of a CSV file.
         size: (height, width) that the images of a folder are brought to.
@@ -84,6 +85,8 @@ def columns(
         return _of_hugging_face(source, wanted)
     if isinstance(source, Mapping):
         return _of_arrays({str(k): np.asarray(v) for k, v in source.items()}, "the mapping")
+    if isinstance(source, tuple) and len(source) == 2:
+        return _of_arrays({"x": np.asarray(source[0]), "y": np.asarray(source[1])}, "the pair (x, y)")
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, np.ndarray):
         return _of_items(source)
     raise DataError(
@@ -133,12 +136,12 @@ def joined(parts: Iterable[Columns]) -> Columns:
 
 
 def is_missing(array: Array) -> NDArray[np.bool_]:
-    """Return which entries of a column of scalars are missing; an infinite number is not."""
+    """Return which entries of a column are missing, or have a part that is; an infinite number is not."""
     if array.dtype.kind == "f":
-        return np.isnan(array)
+        return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
     if array.dtype.kind in "mM":
         return np.isnat(array)
-    if array.dtype.kind == "O":
+    if array.dtype.kind == "O" and array.ndim == 1:
         return np.array([value is None or value != value for value in array.tolist()], dtype=bool)
     return np.zeros(len(array), dtype=bool)
 
@@ -184,17 +187,29 @@ def _of_parquet(path: Path, wanted: Sequence[str] | None) -> Columns:
         raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}); write it again") from error
 
 
+def test_columns(source: Source) -> Columns | None:
+    """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None where there are none."""
+    if not isinstance(source, str | os.PathLike) or Path(source).suffix != ".npz":
+        return None
+    path = Path(source).expanduser()
+    held = {name.removesuffix(_TEST): a for name, a in _arrays_of(path).items() if name.endswith(_TEST)}
+    return _of_arrays(held, f"the test part of {path}") if held else None
+
+
 def _of_npz(path: Path) -> Columns:
+    held = {name.removesuffix("_train"): a for name, a in _arrays_of(path).items() if not name.endswith(_TEST)}
+    return _of_arrays(held, str(path))
+
+
+def _arrays_of(path: Path) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path} cannot be read as NPZ ({_first_line(error)}); write it by np.savez(file, x=…, y=…) with arrays "
             "of numbers or text, not of objects"
         ) from error
-    tests = {name for name in arrays if name.endswith("_test")}
-    return _of_arrays({name: a for name, a in arrays.items() if name not in tests and a.ndim > 0}, str(path))
 
 
 def _of_arrays(arrays: Mapping[str, Array], origin: str) -> Columns:

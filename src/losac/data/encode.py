@@ -38,8 +38,7 @@ def keep_complete(columns: Columns, names: Sequence[str], missing: Missing) -> N
     """Return the rows in which no value is missing; with `missing="refuse"` all must be such."""
     bad = np.zeros(columns.rows, dtype=bool)
     for name in names:
-        array = columns.arrays[name]
-        gone = is_missing(array if array.ndim == 1 else array.reshape(len(array), -1).sum(axis=1))
+        gone = is_missing(columns.arrays[name])
         if missing == "refuse" and gone.any():
             raise DataError(
                 f"column {name!r} of {columns.origin} has {gone.sum():,} missing values (NaN), the first in row "
@@ -100,9 +99,10 @@ def targets(array: Array, name: str, origin: str, labels: bool | None, names: tu
     True
     """
     kind = array.dtype.kind
-    if kind == "O" and (found := mixed(array)):
+    if kind == "O" and not labels and (found := mixed(array)):
         raise DataError(
-            f"the target {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; mend the column"
+            f"the target {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; mend the column, "
+            "or give labels=True to take all as text"
         )
     if kind in "mM" or (array.ndim > 1 and labels):
         raise DataError(f"the target {name!r} of {origin} has dtype {array.dtype} and shape {array.shape}; give labels")

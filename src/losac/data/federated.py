@@ -1,7 +1,7 @@
 """`FederatedData`: the rows of all clients in one flat array, and who owns which."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,7 +147,11 @@ class FederatedData:
         chosen = list(clients)
         for i in chosen:
             self._check_client(i)
-        return self._keep([np.arange(self.offsets[i], self.offsets[i + 1]) for i in chosen])
+        part = self._keep([np.arange(self.offsets[i], self.offsets[i + 1]) for i in chosen])
+        if "client_names" not in self.info:
+            return part
+        names = tuple(self.info["client_names"][i] for i in chosen)
+        return replace(part, info={**part.info, "client_names": names})
 
     def split(self, fraction: float, seed: int) -> tuple["FederatedData", tuple[Array, Array]]:
         """Set aside a share of every client's rows for tuning; return (the rest, (x, y) set aside).

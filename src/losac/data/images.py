@@ -27,7 +27,10 @@ def folder_columns(
 
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
     if not files:
-        raise DataError(f"{folder} holds no images ({', '.join(ENDINGS)}); put them into one subfolder per class")
+        raise DataError(
+            f"{folder} holds no images ({', '.join(ENDINGS)}); put them into one subfolder per class, or "
+            "map a folder of .npy files by losac.data.map_npy"
+        )
     places = [path.relative_to(folder).parts[:-1] for path in files]
     depths = {len(place) for place in places}
     if not (depths == {1} or depths == {2}):

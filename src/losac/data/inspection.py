@@ -107,8 +107,7 @@ def inspect(
 def _look(name: str, array: Array) -> Column:
     kind = "text" if array.dtype.kind in "OUS" else str(array.dtype)
     if array.ndim > 1:
-        holes = np.isnan(array).any(axis=tuple(range(1, array.ndim))) if array.dtype.kind == "f" else np.zeros(1)
-        return Column(name, kind, array.shape[1:], int(holes.sum()), None)
+        return Column(name, kind, array.shape[1:], int(is_missing(array).sum()), None)
     gone = is_missing(array)
     there = array[~gone]
     if array.dtype.kind == "O" and mixed(array):
@@ -172,7 +171,7 @@ def _labels(table: Columns, target: str | None, problems: list[Problem]) -> tupl
         problems.append(Problem("error", "which column is to be predicted is not known; give the target"))
         return None, None
     array = table.arrays[target]
-    gone = is_missing(array) if array.ndim == 1 else np.zeros(len(array), dtype=bool)
+    gone = is_missing(array)
     try:
         found = targets(array[~gone], target, table.origin, None, table.label_names.get(target))
     except DataError as error:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from losac.data.columns import Columns, Source, columns, joined
+from losac.data.columns import FILES, Columns, Source, columns, joined, test_columns
 from losac.data.encode import Categorical, Missing, check_choice, inputs, keep_complete, owners, targets
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
@@ -47,14 +47,15 @@ def read(
 
     Args:
         source: a CSV, Parquet or NPZ file; a folder of images, CLASS/… or CLIENT/CLASS/…; a pandas or polars
-            frame; a Hugging Face `Dataset`; a PyTorch data set of (x, y) items; a mapping of arrays. A list of
-            such sources, or a mapping from names to them, is one source per client.
+            frame; a Hugging Face `Dataset`; a PyTorch data set of (x, y) items; a mapping of arrays; a pair (x, y). A
+            list of such sources, or a mapping from names to them, is one source per client.
         target: the column to predict; by default `y`, where there is one.
         client: the column that says whose a row is; a folder's parent folders do without.
         clients: the number of clients, where the rows are dealt to them.
         partition: how they are dealt: iid, sorted, mixture:0.5, dirichlet:0.3, shards:2, or your own callable.
         features: the columns of the inputs; by default `x`, where there is one, else all others.
-        test: a share of the rows to hold out, or another source of the same kind; without, there is no test part.
+        test: a share of the rows to hold out, or another source of the same kind; without, there is no test part,
+            unless an NPZ file has `x_test` and `y_test`, or a Hugging Face `DatasetDict` the part `test`.
         test_by: what a share is taken from: every client's `"rows"`, whole `"clients"`, or the `"pooled"` rows.
         labels: whether the target is labels; by default text and booleans are, and whole numbers that count from 0
             or have at most 20 values.
@@ -106,7 +107,7 @@ def read(
         raise DataError(f"{rows.origin} has no rows; give at least one")
     target = _target(rows, target)
     client = _client(rows, source, client, clients)
-    given_test = None if test is None or isinstance(test, int | float) else table(test)
+    given_test = test_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
     named = _features(rows, named, {target, *([client] if client else [])})
     used = [*named, target, *([client] if client else [])]
     rows = _only(rows, used, missing)
@@ -148,8 +149,8 @@ def _converted(
     encoding: str,
 ) -> Path:
     """Write a table as a folder of .npy files, where the user said which columns and which folder."""
-    table = isinstance(source, str | os.PathLike) and Path(source).name.endswith((".csv", ".tsv", ".gz", ".parquet"))
-    if not table or isinstance(folder, bool):
+    tables = tuple(ending for ending in FILES if ending != ".npz")
+    if not isinstance(source, str | os.PathLike) or not Path(source).name.endswith(tables) or isinstance(folder, bool):
         raise ValueError(
             f"memory_map={folder!r} with {_called(source)}: give a folder with x.npy and y.npy (losac.data.write_npy "
             "makes one), or a CSV or Parquet file and memory_map=FOLDER"
@@ -164,7 +165,7 @@ def _converted(
 def _is_many(source: Source) -> bool:
     """Whether a source is a list of sources, or a mapping from names to them: one per client."""
     if isinstance(source, Mapping):
-        return bool(source) and not all(isinstance(v, np.ndarray | list | tuple) for v in source.values())
+        return bool(source) and not all(isinstance(v, list) or hasattr(v, "dtype") for v in source.values())
     return isinstance(source, list)
 
 
