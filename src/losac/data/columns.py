@@ -197,7 +197,11 @@ def test_columns(source: Source) -> Columns | None:
 
 
 def _of_npz(path: Path) -> Columns:
+    """Return the arrays of an archive; besides x and y, those with another number of rows are no columns."""
     held = {name.removesuffix("_train"): a for name, a in _arrays_of(path).items() if not name.endswith(_TEST)}
+    if "x" in held and held["x"].ndim:
+        rows = held["x"].shape[:1]
+        held = {name: a for name, a in held.items() if name in ("x", "y") or a.shape[:1] == rows}
     return _of_arrays(held, str(path))
 
 
