@@ -88,6 +88,14 @@ def test_wrong_folders_are_refused(arrays, message, tmp_path):
         map_npy(tmp_path)
 
 
+def test_a_folder_says_itself_what_is_what(tmp_path):
+    write_npy(tmp_path, made())
+    with pytest.raises(ValueError, match="says target itself; leave it out"):
+        read(tmp_path, target="kind")
+    with pytest.raises(ValueError, match="clients=… would bring mapped rows into memory"):
+        read(tmp_path, clients=3)
+
+
 def test_a_damaged_file_is_said(tmp_path):
     write_npy(tmp_path, made())
     (tmp_path / "x.npy").write_bytes(b"no array")
