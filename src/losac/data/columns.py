@@ -187,7 +187,7 @@ def _of_parquet(path: Path, wanted: Sequence[str] | None) -> Columns:
         raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}); write it again") from error
 
 
-def test_columns(source: Source) -> Columns | None:
+def held_columns(source: Source) -> Columns | None:
     """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None where there are none."""
     if not isinstance(source, str | os.PathLike) or Path(source).suffix != ".npz":
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from losac.data.columns import FILES, Columns, Source, columns, joined, test_columns
+from losac.data.columns import FILES, Columns, Source, columns, held_columns, joined
 from losac.data.encode import Categorical, Missing, check_choice, inputs, keep_complete, owners, targets
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
@@ -110,7 +110,7 @@ def read(
         raise DataError(f"{rows.origin} has no rows; give at least one")
     target = _target(rows, target)
     client = _client(rows, source, client, clients)
-    given_test = test_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
+    given_test = held_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
     named = _features(rows, named, {target, *([client] if client else [])})
     used = [*named, target, *([client] if client else [])]
     rows = _only(rows, used, missing)
