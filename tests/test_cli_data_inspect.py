@@ -121,6 +121,12 @@ def test_arrays_and_folders_are_looked_at_too(tmp_path):
     assert told["clients"] == {"ann": 2}
 
 
+def test_entries_of_arrays_that_never_vary_are_counted():
+    x = np.arange(12.0).reshape(4, 3) * [1, 0, 1]
+    found = inspect({"x": x, "y": np.array([0, 1, 0, 1]), "client": np.array([0, 0, 1, 1])})
+    assert [problem.text for problem in found.problems] == ["1 of the 3 entries of 'x' never vary and tell nothing"]
+
+
 def test_of_many_columns_and_clients_the_first_are_shown(tmp_path):
     rng = np.random.default_rng(0)
     wide = pd.DataFrame(rng.normal(size=(100, 30)), columns=[f"c{i}" for i in range(30)])

@@ -117,7 +117,7 @@ def test_pairs_of_arrays_and_archives_with_a_test_part(tmp_path):
     x, y = RNG.normal(size=(9, 2)).astype("float32"), np.arange(9) % 3
     np.testing.assert_array_equal(read([(x[:4], y[:4]), (x[4:], y[4:])]).x, x)
     assert read((x, y), clients=3).num_clients == 3
-    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], who_train=y, names=np.arange(9))
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], who_train=y, names=["u", "v"])
     data = read(tmp_path / "t.npz", client="who")
     np.testing.assert_array_equal(data.test[0], x[:2])
     assert data.sizes.tolist() == [3, 3, 3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import jax
 import numpy as np
 import pandas as pd
@@ -39,39 +41,32 @@ def test_rows_in_client_order_say_whose_they_are(tmp_path):
     assert map_npy(tmp_path).offsets.tolist() == [0, 2, 5]
 
 
-class Counted(np.memmap):
-    """A memory map that notes the largest piece of it that was copied or computed with at once."""
-
-    largest = 0
-
-    def __getitem__(self, index):
-        piece = super().__getitem__(index)
-        Counted.largest = max(Counted.largest, getattr(piece, "nbytes", 0))
-        return piece
-
-    def __array__(self, *args, **kwargs):
-        Counted.largest = max(Counted.largest, self.nbytes)
-        return super().__array__(*args, **kwargs)
+def peak_of(task, store):
+    """Return a run, and the most bytes that NumPy held at a time while it went on."""
+    options = {"rounds": 6, "clients_per_round": 3, "eval_every": 3, "store": store, "keep_state": True}
+    tracemalloc.start()
+    try:
+        run = losac.simulate(task, losac.algorithms.scaffold(0.01, 2), **options)
+        return run, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_paged_run_on_mapped_data_is_the_run_in_memory_and_never_loads_x(tmp_path, monkeypatch):
+    """Of the 16 MB of x it holds the clients of two rounds, and a slab of the training loss."""
     monkeypatch.setattr(paged, "MOST_ROUNDS", 2)
-    monkeypatch.setattr(streaming, "SLAB_BYTES", 2**9)
-    monkeypatch.setattr("losac.simulation.streaming.chunk_rows", lambda x: 8)
-    data = made()
-    mapped = map_npy(write_npy(tmp_path / "made", data))
-    counted = FederatedData(mapped.x.view(Counted), mapped.y, mapped.offsets, test=data.test, num_classes=3)
-    Counted.largest = 0
-    runs = {}
-    for name, given, store in (("memory", data, "device"), ("mapped", counted, "memory")):
-        task = losac.classification(losac.models.softmax_regression(4, 3), given)
-        options = {"rounds": 6, "clients_per_round": 3, "eval_every": 3, "store": store, "keep_state": True}
-        runs[name] = losac.simulate(task, losac.algorithms.scaffold(0.01, 2), **options)
-    for mine, other in zip(jax.tree.leaves(runs["memory"].params), jax.tree.leaves(runs["mapped"].params)):
+    monkeypatch.setattr(streaming, "SLAB_BYTES", 2**18)
+    monkeypatch.setattr(streaming, "chunk_rows", lambda x: 64)
+    data = losac.data.crowd(clients=200, samples=50, dim=400, classes=3)
+    mapped = map_npy(write_npy(tmp_path / "crowd", data))
+    model = losac.models.softmax_regression(400, 3)
+    whole, loaded = peak_of(losac.classification(model, data), "device")
+    run, held = peak_of(losac.classification(model, mapped), "memory")
+    for mine, other in zip(jax.tree.leaves(run.params), jax.tree.leaves(whole.params)):
         np.testing.assert_array_equal(mine, other)
-    np.testing.assert_allclose(runs["mapped"].metrics["loss"], runs["memory"].metrics["loss"], rtol=1e-5)
-    assert isinstance(counted.x, np.memmap)
-    assert 0 < Counted.largest < counted.x.nbytes / 2
+    np.testing.assert_allclose(run.metrics["loss"], whole.metrics["loss"], rtol=1e-5)
+    assert isinstance(mapped.x, np.memmap)
+    assert held < mapped.x.nbytes / 3 < loaded
 
 
 @pytest.mark.parametrize(
@@ -91,6 +86,14 @@ def test_wrong_folders_are_refused(arrays, message, tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
     with pytest.raises(ValueError, match=message):
         map_npy(tmp_path)
+
+
+def test_a_folder_says_itself_what_is_what(tmp_path):
+    write_npy(tmp_path, made())
+    with pytest.raises(ValueError, match="says target itself; leave it out"):
+        read(tmp_path, target="kind")
+    with pytest.raises(ValueError, match="clients=… would bring mapped rows into memory"):
+        read(tmp_path, clients=3)
 
 
 def test_a_damaged_file_is_said(tmp_path):

@@ -187,7 +187,7 @@ def _of_parquet(path: Path, wanted: Sequence[str] | None) -> Columns:
         raise DataError(f"{path} cannot be read as Parquet ({_first_line(error)}); write it again") from error
 
 
-def test_columns(source: Source) -> Columns | None:
+def held_columns(source: Source) -> Columns | None:
     """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None where there are none."""
     if not isinstance(source, str | os.PathLike) or Path(source).suffix != ".npz":
         return None
@@ -197,7 +197,11 @@ def test_columns(source: Source) -> Columns | None:
 
 
 def _of_npz(path: Path) -> Columns:
+    """Return the arrays of an archive; besides x and y, those with another number of rows are no columns."""
     held = {name.removesuffix("_train"): a for name, a in _arrays_of(path).items() if not name.endswith(_TEST)}
+    if "x" in held and held["x"].ndim:
+        rows = held["x"].shape[:1]
+        held = {name: a for name, a in held.items() if name in ("x", "y") or a.shape[:1] == rows}
     return _of_arrays(held, str(path))
 
 

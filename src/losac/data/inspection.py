@@ -147,6 +147,9 @@ def _of_columns(table: Columns, seen: tuple[Column, ...], target: str | None, cl
 
 def _of_input(column: Column, array: Array) -> Iterator[Problem]:
     name = column.name
+    if column.shape and (still := int((array == array[:1]).all(axis=0).sum())):
+        whole = int(np.prod(column.shape))
+        yield Problem("warning", f"{still:,} of the {whole:,} entries of {name!r} never vary and tell nothing")
     if column.constant:
         yield Problem("warning", f"column {name!r} has one value only and tells nothing; leave it out by features=[…]")
     if column.dtype == "mixed" and (found := mixed(array)):

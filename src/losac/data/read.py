@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from losac.data.columns import FILES, Columns, Source, columns, joined, test_columns
+from losac.data.columns import FILES, Columns, Source, columns, held_columns, joined
 from losac.data.encode import Categorical, Missing, check_choice, inputs, keep_complete, owners, targets
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
@@ -89,6 +89,9 @@ def read(
         if used := [word for word, value in unfit.items() if value is not None]:
             raise ValueError(f"{used[0]}=… would bring mapped rows into memory; leave it out, and prepare the files so")
         if is_mapped(source):
+            said = {"target": target, "client": client, "features": features}
+            if used := [word for word, value in said.items() if value is not None]:
+                raise ValueError(f"{source} is a folder of .npy files, which says {used[0]} itself; leave it out")
             return map_npy(source, name=name)
         chosen = [features] if isinstance(features, str) else features
         return map_npy(_converted(source, memory_map, target, client, chosen, labels, dtype, encoding), name=name)
@@ -107,16 +110,13 @@ def read(
         raise DataError(f"{rows.origin} has no rows; give at least one")
     target = _target(rows, target)
     client = _client(rows, source, client, clients)
-    given_test = test_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
+    given_test = held_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
     named = _features(rows, named, {target, *([client] if client else [])})
     used = [*named, target, *([client] if client else [])]
     rows = _only(rows, used, missing)
     train, owner = rows.rows, None if client is None else rows.arrays[client]
     if given_test is not None:
-        for column in (*named, target):
-            given_test.find(column, "what the clients' rows have")
-        part = _only(given_test, [*named, target], missing)
-        rows = joined([Columns({c: rows.arrays[c] for c in (*named, target)}, rows.origin, rows.label_names), part])
+        rows = _with_test(rows, given_test, [*named, target], missing)
     x, titles = inputs(rows, named, categorical, dtype)
     x = x.reshape(len(x), -1) if flatten else x
     y = targets(rows.arrays[target], target, rows.origin, labels, rows.label_names.get(target))
@@ -239,6 +239,13 @@ def _only(rows: Columns, used: Sequence[str], missing: Missing) -> Columns:
     kept = keep_complete(rows, used, missing)
     whole = len(kept) == rows.rows
     return replace(rows, arrays={c: rows.arrays[c] if whole else rows.arrays[c][kept] for c in used})
+
+
+def _with_test(rows: Columns, test: Columns, used: Sequence[str], missing: Missing) -> Columns:
+    """Put the rows of the test part below the clients', so that both are encoded alike."""
+    for column in used:
+        test.find(column, "what the clients' rows have")
+    return joined([replace(rows, arrays={c: rows.arrays[c] for c in used}), _only(test, used, missing)])
 
 
 def _parts(
