@@ -91,15 +91,13 @@ class Engine:
             0, self._own(self.algorithm.at(0).init(self.params)), model_state, self._spread(first), self._spread(row)
         )
         self.broken = -1
-        self._broadcast = [jax.jit(partial(_broadcast, place)) for place in range(len(algorithm.phases()))]
-        self._update = [jax.jit(partial(_update, place, self.clients, plan.sampled)) for place in range(len(self.costs))]
 
     def _alone(self, vectorize: bool | None, algorithm: Algorithm, first: Kept, model_state: Tree) -> str:
         """Return why the clients work one after the other; empty where they work at once."""
         if vectorize is False:
             return "it was asked for"
         why = "the module keeps a state (batch statistics), which each client's steps renew" if model_state else ""
-        why = why or together.why_not(self.model, algorithm, tensors(self.params, self.device), first, self.here)
+        why = why or together.why_not(self.model, algorithm, self.params, first, self.here)
         if vectorize and why:
             raise ValueError(f"vectorize=True: {why}; leave vectorize out, and the clients work one after the other")
         return why
@@ -130,7 +128,7 @@ class Engine:
                 continue
             who = np.arange(self.clients) if phase.clients == "all" else ids
             random_steps = int(steps) if steps is not None and phase is now else None
-            content = self._own(self._broadcast[place](self.algorithm, r, server))
+            content = self._own(_broadcast(place, self.algorithm, r, server))
             message = Message(content, self.state.model_state)
             weights = self.weights[who] if averages_by_weight(phase) else np.ones(len(who), self.plan.dtype)
             work = self._one_by_one if self.alone else self._at_once
@@ -139,7 +137,8 @@ class Engine:
             transforms = now.transforms_of(phase)
             if any(transform.on_the_sum for transform in transforms):
                 total = summed(transforms, jax.random.fold_in(phase_key, 2**31 - 3), total)
-            server = self._own(self._update[place](self.algorithm, self.regularizer, r, server, Received(total, count)))
+            static, received = (place, self.clients, self.plan.sampled), Received(total, count)
+            server = self._own(_update(static, self.algorithm, self.regularizer, r, server, received))
             model_state = self._own(map_trees(lambda s, d, n=count: s + d / n, self.state.model_state, change))
             self.state = self.state._replace(server=server, model_state=model_state)
         self.state = self.state._replace(round=r + 1)
@@ -188,7 +187,7 @@ class Engine:
             sent, mine = together.over_clients(now.receive, mine, sent)
             map_trees(lambda a, v: a.__setitem__(ids, v), rows, mine)
         scale = torch().tensor(weights, device=self.device)
-        return self._own(map_trees(lambda a: torch().tensordot(scale, a, 1), sent)), ()
+        return self._own(map_trees(lambda a: torch().tensordot(scale.to(a.dtype), a, 1), sent)), ()
 
     def parameters(self) -> Tree:
         """Return the present model as NumPy arrays."""
@@ -245,14 +244,17 @@ class Engine:
         return map_trees(lambda a: a.expand(self.clients, *a.shape).clone(), tree)
 
 
+@partial(jax.jit, static_argnums=0)
 def _broadcast(place: int, algorithm: Algorithm, round_index: Any, server: Tree) -> Tree:
     return algorithm.at(round_index).phases()[place].broadcast(server)
 
 
+@partial(jax.jit, static_argnums=0)
 def _update(
-    place: int, clients: int, sampled: int, algorithm: Algorithm, regularizer: Any, round_index: Any, server: Tree,
+    static: tuple[int, int, int], algorithm: Algorithm, regularizer: Any, round_index: Any, server: Tree,
     received: Received,
 ) -> Tree:  # fmt: skip
+    place, clients, sampled = static
     here = Federation(clients, sampled, regularizer.prox)
     return algorithm.at(round_index).phases()[place].update(here, server, received)
 

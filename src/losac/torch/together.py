@@ -11,7 +11,7 @@ from losac.algorithms.contract import Algorithm, Federation, Local, Phase
 from losac.federation.eager import plain
 from losac.federation.work import Kept
 from losac.torch.courses import Courses, Drawn
-from losac.torch.trees import over_clients, torch
+from losac.torch.trees import over_clients, tensors, torch
 from losac.trees import Tree, map_trees, zeros
 
 
@@ -100,7 +100,9 @@ def work(model: Model, turn: Turn, message: Tree, state: Tree, table: Tree) -> t
         after = over_clients(step, shared, state, local, lots[:2], entry)
         if t >= steps.min():
             going = pytorch.tensor(t < steps, device=device)
-            after = map_trees(lambda new, old, going=going: _where(going, new, old), after, (local, *entry) if entry else local)
+            after = map_trees(
+                lambda new, old, going=going: _where(going, new, old), after, (local, *entry) if entry else local
+            )
         local = after
         if entry:
             local, y = after
@@ -129,17 +131,18 @@ def why_not(model: Model, algorithm: Algorithm, params: Tree, kept: Kept, here: 
         return "the uploads are transformed, client by client"
     if getattr(algorithm, "local_optimizer", None):
         return "the local steps are those of an optax optimiser, which takes no tensors"
-    return _algorithm_refuses(algorithm, params, kept, here) or _module_refuses(model, params)
+    device = model.x.device
+    return _algorithm_refuses(algorithm, params, kept, here, device) or _module_refuses(model, tensors(params, device))
 
 
-def _algorithm_refuses(algorithm: Algorithm, params: Tree, kept: Kept, here: Federation) -> str:
-    """Go through every phase once with tensors, without gradients."""
+def _algorithm_refuses(algorithm: Algorithm, params: Tree, kept: Kept, here: Federation, device: Any) -> str:
+    """Go through every phase once with tensors, without gradients; the server's functions see NumPy arrays."""
     now = plain(algorithm, 0)
-    server = now.init(params)
+    server, row = now.init(params), now.init_server_row(params)
     try:
         for phase in now.phases():
             local_view = Local(*here, phase.draw.blocks, 1, zeros, 0, None)
-            message = phase.broadcast(server)
+            message = tensors(phase.broadcast(server), device)
             local, state = phase.begin(local_view, message, kept.state)
             if phase.draw.steps != 0:
                 entry = (map_trees(lambda a: a[0], kept.table),) if phase.table else ()
@@ -147,7 +150,7 @@ def _algorithm_refuses(algorithm: Algorithm, params: Tree, kept: Kept, here: Fed
                 local = local[0] if phase.table else local
             upload, _ = phase.end(local_view, message, state, local)
             if phase is now:
-                now.receive(now.init_server_row(params), upload)
+                now.receive(tensors(row, device), upload)
     except Exception as error:
         return f"{algorithm.label} takes no tensors in some of its functions ({error})"
     return ""

@@ -34,7 +34,11 @@ def over_clients(function: Callable[..., Tree], *trees: Tree) -> Tree:
     def flat(*parts: Any) -> list[Any]:
         found, kind = jax.tree.flatten(function(*jax.tree.unflatten(structure, parts)))
         after.append(kind)
-        return [pytorch.as_tensor(leaf, device=leaves[0].device) for leaf in found]
+        return [leaf if hasattr(leaf, "detach") else number(leaf) for leaf in found]
+
+    def number(leaf: Any) -> Any:
+        exact = pytorch.float64 if isinstance(leaf, float) else None
+        return pytorch.as_tensor(leaf, device=leaves[0].device, dtype=exact)
 
     results = pytorch.func.vmap(flat)(*leaves)
     return jax.tree.unflatten(after[-1], results)
