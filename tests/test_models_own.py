@@ -30,7 +30,7 @@ def cross_entropy(scores: Any, y: Any) -> Any:
 
 def assert_same(found: Any, wanted: Any) -> None:
     """The same numbers, whatever the trees are made of."""
-    mine, other = (sorted((np.asarray(a).ravel().tolist() for a in jax.tree.leaves(t))) for t in (found, wanted))
+    mine, other = (sorted(np.asarray(a).ravel().tolist() for a in jax.tree.leaves(t)) for t in (found, wanted))
     assert len(mine) == len(other) > 0
     for a, b in zip(mine, other):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -133,8 +133,14 @@ def test_an_equinox_module_drops_out_in_training_only():
     assert run(model).rounds[-1] == 3
 
 
-@pytest.mark.parametrize("make", [lambda: losac.models.from_flax(Linen(norm=True, dropout=True), X[:2]),
-                                  lambda: losac.models.from_nnx(Nnx(norm=True, dropout=True))], ids=["linen", "nnx"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: losac.models.from_flax(Linen(norm=True, dropout=True), X[:2]),
+        lambda: losac.models.from_nnx(Nnx(norm=True, dropout=True)),
+    ],
+    ids=["linen", "nnx"],
+)
 def test_a_run_averages_the_statistics_and_evaluates_with_them(make: Any):
     model = make()
     history, again = run(model), run(model)
@@ -149,8 +155,11 @@ def test_a_run_averages_the_statistics_and_evaluates_with_them(make: Any):
     assert history.final("accuracy") == pytest.approx(float((scores.argmax(-1) == y).mean()), rel=1e-6)
 
 
-@pytest.mark.parametrize("make", [lambda: losac.models.from_flax(Linen(dropout=True), X[:2]),
-                                  lambda: losac.models.from_nnx(Nnx(dropout=True))], ids=["linen", "nnx"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [lambda: losac.models.from_flax(Linen(dropout=True), X[:2]), lambda: losac.models.from_nnx(Nnx(dropout=True))],
+    ids=["linen", "nnx"],
+)
 def test_dropout_is_drawn_anew_in_training_and_absent_in_evaluation(make: Any):
     model = make()
     task, params = losac.classification(model, DATA), model.init(jax.random.key(0))
@@ -202,11 +211,11 @@ def test_other_names_of_the_mode_are_given():
 
 def test_wrong_use_says_what_to_do():
     eqx = pytest.importorskip("equinox")
-    with pytest.raises(TypeError, match="nnx modules: losac.models.from_nnx"):
+    with pytest.raises(TypeError, match=r"nnx modules: losac.models.from_nnx"):
         losac.models.from_flax(Nnx(), X)
-    with pytest.raises(TypeError, match="linen modules: losac.models.from_flax"):
+    with pytest.raises(TypeError, match=r"linen modules: losac.models.from_flax"):
         losac.models.from_nnx(Linen())
-    with pytest.raises(TypeError, match="must be an equinox.Module, not Linen"):
+    with pytest.raises(TypeError, match=r"must be an equinox.Module, not Linen"):
         losac.models.from_equinox(Linen())
     with pytest.raises(ValueError, match=r"both in training and in evaluation"):
         losac.models.from_flax(Linen(), X, train={"train": True})

@@ -129,7 +129,7 @@ class EagerWorker:
         other.rows, other.local_steps, other.secret = rows, local_steps, lambda transforms: None
         other._gradient = lambda params, places, state, seed: whole._gradient(params, start + places, state, seed)
         if whole._value is not None:
-            value = whole._value
+            value: Callable[..., Any] = whole._value
             other._value = lambda params, places, state: value(params, start + places, state)
         return other
 

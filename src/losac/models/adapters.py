@@ -51,8 +51,8 @@ def from_flax(
     if collections and not training:
         raise ValueError(
             f"{type(module).__name__} keeps the collections {collections} besides its parameters, but its call has no "
-            "argument that says whether it trains (train, training, deterministic, use_running_average): give it one, or "
-            "name it as from_flax(module, example, train={…: …}, evaluate={…: …})"
+            "argument that says whether it trains (train, training, deterministic, use_running_average): give it one, "
+            "or name it as from_flax(module, example, train={…: …}, evaluate={…: …})"
         )
 
     def apply(params: Tree, state: Tree, x: Array, key: Array | None = None) -> Any:
@@ -163,7 +163,7 @@ class Named(NamedTuple):
         for name, (_, leaf) in zip(names, found):
             if not jnp.issubdtype(leaf.dtype, np.floating):
                 raise ValueError(
-                    f"the {what} has the array {name!r} of dtype {leaf.dtype}; a federation adds and scales its arrays, "
+                    f"the {what} has the array {name!r} of dtype {leaf.dtype}; a federation adds and scales arrays, "
                     "so they must be floating-point numbers"
                 )
         return cls(names, structure, {name: jnp.asarray(leaf) for name, (_, leaf) in zip(names, found)})

@@ -18,8 +18,8 @@ class Trained:
     """A model with dropout or a state; :func:`losac.classification` and :func:`losac.regression` know what to do.
 
     Gradients are those of training mode, with the client's own batch statistics and a random key of its own in every
-    step. The loss and the metrics are evaluated in evaluation mode: no dropout, running statistics. The state is renewed
-    by every local step, and the server averages its changes over the clients of a round.
+    step. The loss and the metrics are evaluated in evaluation mode: no dropout, running statistics. The state is
+    renewed by every local step, and the server averages its changes over the clients of a round.
 
     Args:
       initialise: ``initialise(key) -> params``.

@@ -25,7 +25,7 @@ from losac.task import Task
 from losac.torch import together
 from losac.torch.courses import Clients, Courses
 from losac.torch.costs import costs
-from losac.torch.trees import tensors, torch
+from losac.torch.trees import over_clients, tensors, torch
 from losac.trees import Tree, map_trees
 
 
@@ -184,7 +184,7 @@ class Engine:
         map_trees(lambda a, v: a.__setitem__(ids, v), kept.state, state)
         if phase is now and now.server_rows:
             mine = map_trees(lambda a: a[ids], rows)
-            sent, mine = together.over_clients(now.receive, mine, sent)
+            sent, mine = over_clients(now.receive, mine, sent)
             map_trees(lambda a, v: a.__setitem__(ids, v), rows, mine)
         scale = torch().tensor(weights, device=self.device)
         return self._own(map_trees(lambda a: torch().tensordot(scale.to(a.dtype), a, 1), sent)), ()
@@ -204,7 +204,8 @@ class Engine:
 
     def adopt(self, given: Any) -> None:
         """Go on from a state of an earlier run, after checking that it fits."""
-        if not isinstance(given, State) or jax.tree.structure(given) != jax.tree.structure(self.state):
+        structure: Any = jax.tree.structure(self.state)
+        if not isinstance(given, State) or jax.tree.structure(given) != structure:
             raise ValueError("the given state is of another algorithm or module than this run")
         for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
             if np.shape(a) != np.shape(b):

@@ -60,8 +60,8 @@ def simulate(
     The trained parameters are those of the module that require a gradient; the module is copied and never changed
     (``losac.torch.load_into(module, history.params, history.model_state)`` puts the result into it). It is in training
     mode for gradients and in evaluation mode for the loss and the metrics. Its persistent floating-point buffers
-    (batch statistics) are the model's state: each local step renews them, and the server averages their changes. What is
-    random in it (dropout) is a function of the seed, the round, the client and the step.
+    (batch statistics) are the model's state: each local step renews them, and the server averages their changes. What
+    is random in it (dropout) is a function of the seed, the round, the client and the step.
 
     Args:
       module: the model, with the weights to start from; the seed does not change these.

@@ -71,11 +71,11 @@ def work(model: Model, turn: Turn, message: Tree, state: Tree, table: Tree) -> t
     slots = pytorch.arange(len(who.ids), device=device)
     counts = pytorch.tensor(steps, device=device, dtype=pytorch.float64 if turn.share.itemsize == 8 else None)
     whole = _lots(turn, turn.courses.whole(), device)
-    shared = slots, counts, whole[:2]
+    shared = slots, counts, (whole.rows, whole.weight)
 
-    def local_view(slot: Any, count: Any, lot: Any) -> Local:
+    def local_view(slot: Any, count: Any, lot: tuple[Any, Any]) -> Local:
         def full(params: Tree) -> Tree:
-            return model.gradient(params, Lot(*lot, whole.even))
+            return model.gradient(params, Lot(lot[0], lot[1], whole.even))
 
         number = int(steps[0]) if same else count
         return Local(turn.here.clients, turn.here.sampled, turn.here.prox, phase.draw.blocks, number, full, slot, None)
@@ -91,13 +91,13 @@ def work(model: Model, turn: Turn, message: Tree, state: Tree, table: Tree) -> t
 
         def step(shared: Any, state: Tree, local: Tree, lot: Any, entry: Any, even: bool = lots.even) -> Any:
             def grad(params: Tree) -> Tree:
-                return model.gradient(params, Lot(*lot, even))
+                return model.gradient(params, Lot(lot[0], lot[1], even))
 
             return phase.step(local_view(*shared), message, state, local, grad, *entry)
 
         j = pytorch.tensor(drawn.block, device=device)
         entry = (map_trees(lambda a, j=j: a[ids, j], table),) if phase.table else ()
-        after = over_clients(step, shared, state, local, lots[:2], entry)
+        after = over_clients(step, shared, state, local, (lots.rows, lots.weight), entry)
         if t >= steps.min():
             going = pytorch.tensor(t < steps, device=device)
             after = map_trees(
@@ -168,7 +168,7 @@ def _module_refuses(model: Model, params: Tree) -> str:
     try:
         one = next(iter(params.values()))
         lots = (pytorch.tensor(rows, device=one.device), pytorch.tensor(weight, dtype=one.dtype, device=one.device))
-        found = over_clients(lambda lot: model.gradient(params, Lot(*lot, False)), lots)
+        found = over_clients(lambda lot: model.gradient(params, Lot(lot[0], lot[1], False)), lots)
         for client in range(2):
             own = pytorch.tensor(rows[client][real[client]], device=one.device)
             leaves = {name: p.detach().clone().requires_grad_() for name, p in params.items()}
