@@ -9,6 +9,7 @@ Every engine runs twice, and the second run counts, so that no compilation is in
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import torch
@@ -20,7 +21,7 @@ import losac.algorithms as A
 def module() -> torch.nn.Module:
     torch.manual_seed(0)
     sizes, layers = (64, 200, 200, 10), []
-    for inputs, outputs in zip(sizes, sizes[1:]):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers[:-1])
 

@@ -24,7 +24,7 @@ class Clients(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What all clients draw in a step: rows [S, B], of which ``real`` ones count, the factor on their sum, the block."""
+    """What all clients draw in a step: rows [S, B], of which ``real`` ones count, a factor on their sum, the block."""
 
     rows: np.ndarray
     real: np.ndarray

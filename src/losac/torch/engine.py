@@ -23,8 +23,8 @@ from losac.simulation.engine import Measured
 from losac.simulation.sampling import Sampler, draw_clients
 from losac.task import Task
 from losac.torch import together
-from losac.torch.courses import Clients, Courses
 from losac.torch.costs import costs
+from losac.torch.courses import Clients, Courses
 from losac.torch.trees import over_clients, tensors, torch
 from losac.trees import Tree, map_trees
 
