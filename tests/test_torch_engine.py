@@ -103,8 +103,9 @@ def test_every_algorithm_arrives_where_the_compiled_simulator_does(entry: Entry)
     sampled = N if entry.random_blocks == REFUSED else SAMPLED
     algorithm = entry.make(CURVATURE, Regime("", sampled, 3))
     wanted = compiled(algorithm, clients_per_round=sampled, dtype="float64")
-    assert_equal(in_torch(algorithm, clients_per_round=sampled, dtype="float64"), wanted, 1e-10)
-    single = in_torch(algorithm, clients_per_round=sampled)
+    at_once = entry.name not in ("fedpaq", "tamuna")  # whose uploads are compressed client by client
+    assert_equal(in_torch(algorithm, clients_per_round=sampled, dtype="float64", vectorize=at_once), wanted, 1e-10)
+    single = in_torch(algorithm, clients_per_round=sampled, vectorize=at_once)
     assert distance(single.params, wanted.params) < 1e-5
     assert {leaf.dtype for leaf in single.params.values()} == {np.dtype("float32")}
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation, Received
-from losac.federation.arrays import border
+from losac.federation.arrays import as_numpy, border
 from losac.federation.eager import EagerWorker, plain
 from losac.federation.shapes import decode
 from losac.federation.torch import start_params, start_state, torch_worker
@@ -199,7 +199,7 @@ class Engine:
 
     def kept(self) -> State:
         """Return the state as NumPy arrays, a copy."""
-        copied: State = map_trees(lambda a: np.array(a.cpu() if hasattr(a, "cpu") else a), self.state)
+        copied: State = map_trees(lambda a: as_numpy(a).copy(), self.state)
         return copied._replace(round=self.state.round)
 
     def adopt(self, given: Any) -> None:

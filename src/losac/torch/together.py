@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from losac.algorithms.contract import Algorithm, Federation, Local, Phase
 from losac.federation.eager import plain
+from losac.federation.shapes import own_place
 from losac.federation.work import Kept
 from losac.torch.courses import Courses, Drawn
 from losac.torch.trees import over_clients, tensors, torch
-from losac.trees import Tree, map_trees, zeros
+from losac.trees import Tree, map_trees
 
 
 class Model(NamedTuple):
@@ -136,23 +138,31 @@ def why_not(model: Model, algorithm: Algorithm, params: Tree, kept: Kept, here: 
 
 
 def _algorithm_refuses(algorithm: Algorithm, params: Tree, kept: Kept, here: Federation, device: Any) -> str:
-    """Go through every phase once with tensors, without gradients; the server's functions see NumPy arrays."""
+    """Let two clients go through every phase at once, with no gradients; the server's functions see NumPy arrays."""
     now = plain(algorithm, 0)
-    server, row = now.init(params), now.init_server_row(params)
+    server, row = now.init(params), tensors(now.init_server_row(params), device)
+    two = map_trees(lambda a: a.expand(2, *a.shape), (kept, row))
+
+    def walk(place: int, slot: Any, kept: Kept, row: Tree) -> Tree:
+        def grad(x: Tree) -> Tree:
+            return map_trees(lambda a: a * 0 + slot * 0, x)
+
+        phase = now.phases()[place]
+        local_view = Local(*here, phase.draw.blocks, 1, grad, slot, None)
+        message = tensors(phase.broadcast(server), device)
+        local, state = phase.begin(local_view, message, kept.state)
+        if phase.draw.steps != 0:
+            entry = (map_trees(lambda a: a[0], kept.table),) if phase.table else ()
+            local = phase.step(local_view, message, state, local, grad, *entry)
+            local = local[0] if phase.table else local
+        upload, state = phase.end(local_view, message, state, local)
+        return (now.receive(row, upload) if place == own_place(now) else upload), state
+
     try:
-        for phase in now.phases():
-            local_view = Local(*here, phase.draw.blocks, 1, zeros, 0, None)
-            message = tensors(phase.broadcast(server), device)
-            local, state = phase.begin(local_view, message, kept.state)
-            if phase.draw.steps != 0:
-                entry = (map_trees(lambda a: a[0], kept.table),) if phase.table else ()
-                local = phase.step(local_view, message, state, local, zeros, *entry)
-                local = local[0] if phase.table else local
-            upload, _ = phase.end(local_view, message, state, local)
-            if phase is now:
-                now.receive(tensors(row, device), upload)
+        for place in range(len(now.phases())):
+            over_clients(partial(walk, place), torch().arange(2, device=device), *two)
     except Exception as error:
-        return f"{algorithm.label} takes no tensors in some of its functions ({error})"
+        return f"some functions of {algorithm.label}, or of the regulariser, cannot be vectorised ({error})"
     return ""
 
 
