@@ -12,13 +12,13 @@ from losac.models.built import (
     Function,
     Inner,
     Model,
-    Start,
     cnn,
     linear,
     logistic_regression,
     softmax_regression,
     two_nn,
 )
+from losac.models.built import Start as Start
 from losac.models.trained import Trained
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Function",
     "Inner",
     "Model",
-    "Start",
     "Trained",
     "cnn",
     "from_equinox",
