@@ -23,6 +23,7 @@ LAYERS = [
     {"runs"},
     {"privacy"},
     {"federation"},
+    {"torch"},
     {"flower"},
     {"tuning"},
     {"report"},

@@ -21,6 +21,7 @@ _MODULES = (
     "report",
     "runs",
     "simulation",
+    "torch",
     "tracking",
     "tuning",
 )
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from losac import report as report
     from losac import runs as runs
     from losac import simulation as simulation
+    from losac import torch as torch
     from losac import tracking as tracking
     from losac import tuning as tuning
     from losac._devices import distributed as distributed

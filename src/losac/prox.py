@@ -173,7 +173,7 @@ class Simplex(Regularizer):
 def _shrink(v: Any, threshold: Any) -> Any:
     xp = array_namespace(v)
     excess = abs(v) - threshold
-    return xp.sign(v) * xp.where(excess > 0, excess, v * 0)
+    return xp.where(excess > 0, xp.where(v < 0, -excess, excess), v * 0)
 
 
 def _row_norms(v: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 
 from losac import losses
 from losac.data import FederatedData
+from losac.models.trained import Trained, trained_loss, trained_metric
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer
 from losac.trees import Tree
@@ -33,13 +34,14 @@ class Task:
 
     Args:
       loss: ``loss(params, (x, y))``, the mean loss of a batch; any JAX function. It may also take ``key`` (a random
-        key, for dropout) and ``state`` (of the model; it then returns ``(value, new_state)``), by these names.
+        key, for dropout), ``state`` (of the model; it then returns ``(value, new_state)``) and ``training`` (false
+        where the loss is only evaluated), by these names.
       params: the initial parameters, any pytree; or ``init(key) -> params``, and the seed decides them.
       data: the clients' data.
       reduction: whether f_i is the ``"sum"`` over the client's samples (the paper) or their ``"mean"``.
       regularizer: Ψ, from :mod:`losac.prox`; it makes LoSAC and SCAFFOLD their proximal versions.
       metrics: name → ``metric(params, (x, y))``, means over a batch, evaluated on the test data (on the training
-        data where there is none).
+        data where there is none). It may take the model's ``state`` by this name.
       test: ``(x, y)``; by default the test part that came with the data. ``None`` for none.
       weights: p_i: ``"uniform"``, ``"samples"`` (∝ n_i) or a list of non-negative numbers, scaled to sum to one.
       coupled: the loss couples the examples of a batch (batch statistics): it is then never evaluated example by
@@ -94,11 +96,7 @@ class Task:
 
     def takes(self, argument: str) -> bool:
         """Whether the loss has an argument of this name besides its two positional ones."""
-        try:
-            names = list(inspect.signature(self.loss).parameters)
-        except (TypeError, ValueError):
-            return False
-        return argument in names[2:]
+        return takes(self.loss, argument)
 
     @property
     def is_composite(self) -> bool:
@@ -120,10 +118,20 @@ class Task:
         )
 
 
+def takes(function: Callable[..., Any], argument: str) -> bool:
+    """Whether a loss or metric has an argument of this name besides its two positional ones."""
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return False
+    return argument in names[2:]
+
+
 def classification(model: Any, data: FederatedData, **options: Any) -> Task:
     """Return the task of classifying with a model: cross-entropy, and the metric ``accuracy``.
 
-    A model with one output is trained by binary cross-entropy on labels 0 and 1. Options as for :class:`Task`.
+    A model with one output is trained by binary cross-entropy on labels 0 and 1. Options as for :class:`Task`. A model
+    with dropout or batch statistics (:class:`losac.models.Trained`) is trained and evaluated in its two modes.
     """
     shape = jax.eval_shape(lambda k: model(model.init(k), data.x[:1]), jax.random.key(0)).shape
     loss = losses.BinaryCrossEntropy(model) if shape[-1] == 1 else losses.CrossEntropy(model)
@@ -132,12 +140,18 @@ def classification(model: Any, data: FederatedData, **options: Any) -> Task:
         raise ValueError("classification needs labels 0, 1, 2, …; recode them, or use losac.regression")
     if highest >= max(shape[-1], 2):
         raise ValueError(f"the model has {shape[-1]} outputs but the labels reach {highest}")
-    return Task(loss, model.init, data, metrics={"accuracy": losses.Accuracy(model)}, **options)
+    metrics = {"accuracy": trained_metric(losses.Accuracy(model))}
+    return Task(trained_loss(loss), model.init, data, metrics=metrics, **_state_of(model), **options)
 
 
 def regression(model: Any, data: FederatedData, *, scale: float = 0.5, **options: Any) -> Task:
     """Return the task of least squares with a model: the loss is scale · (prediction − y)²."""
-    return Task(losses.SquaredError(model, scale), model.init, data, **options)
+    return Task(trained_loss(losses.SquaredError(model, scale)), model.init, data, **_state_of(model), **options)
+
+
+def _state_of(model: Any) -> dict[str, Any]:
+    """Return the first state of a model that has one, as an option of a task."""
+    return {"state": model.state} if isinstance(model, Trained) and model.state is not None else {}
 
 
 def _client_weights(weights: Weights, sizes: np.ndarray) -> np.ndarray:

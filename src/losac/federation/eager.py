@@ -19,6 +19,7 @@ import numpy as np
 
 from losac.algorithms.contract import Algorithm, Gradient, Local, Phase
 from losac.algorithms.privacy import refuse_model_state
+from losac.algorithms.transform import Transform
 from losac.federation.arrays import Entries, as_numpy, border, dtype_of, put_entry
 from losac.federation.draws import Course, course_of
 from losac.federation.secret import secret_for
@@ -84,12 +85,13 @@ class EagerWorker:
         self.params, self.model_state = params, model_state
         self._gradient = gradient if stateful else lambda p, r, state, seed: (gradient(p, r), state)
         self._value = value if stateful or value is None else lambda p, r, state: value(p, r)
+        self.secret: Callable[[tuple[Transform, ...]], Any] = secret_for
 
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
         dtype = dtype_of(params)
         with precision(dtype):
-            algorithm = _plain(self.algorithm, 0)
+            algorithm = plain(self.algorithm, 0)
             table = dense_table(algorithm, params) if algorithm.table else ()
             states = map_trees(as_numpy, transform_states(algorithm, params))
             return Kept(border(algorithm.init_client(params), dtype), states, border(table, dtype))
@@ -103,12 +105,12 @@ class EagerWorker:
         """Do the work of one phase."""
         dtype = dtype_of(message.content)
         with precision(dtype):
-            algorithm, phase = phase_of(_plain(self.algorithm, task.round), task)
+            algorithm, phase = phase_of(plain(self.algorithm, task.round), task)
             steps = self._steps(algorithm, phase, task)
             visit = _Visit(algorithm, phase, task, course_of(task, phase.draw, self.rows, steps), steps)
             here, upload, kept, gradients = self._train(visit, message, kept, dtype)
             if algorithm.transforms_of(phase):
-                upload, kept = _transform(visit, here, upload, kept, dtype)
+                upload, kept = _transform(visit, here, upload, kept, dtype, self.secret(algorithm.transforms_of(phase)))
             return Result(upload, kept, float(gradients))
 
     def with_algorithm(self, algorithm: Algorithm) -> EagerWorker:
@@ -118,6 +120,17 @@ class EagerWorker:
         other = copy.copy(self)
         other.__dict__.pop("kept_like", None)
         other.algorithm = algorithm
+        return other
+
+    def simulated(self, start: int, rows: int, local_steps: int | None = None) -> EagerWorker:
+        """Return a client that has some of these rows, for a simulation: what is private in it follows the seed too."""
+        _check(self.algorithm, rows, self.regularizer, self.reduction, local_steps)
+        whole, other = self, copy.copy(self)
+        other.rows, other.local_steps, other.secret = rows, local_steps, lambda transforms: None
+        other._gradient = lambda params, places, state, seed: whole._gradient(params, start + places, state, seed)
+        if whole._value is not None:
+            value: Callable[..., Any] = whole._value
+            other._value = lambda params, places, state: value(params, start + places, state)
         return other
 
     def evaluate(self, params: Tree, model_state: Tree = ()) -> dict[str, float]:
@@ -199,11 +212,13 @@ class _Visit(NamedTuple):
     steps: int
 
 
-def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: np.dtype[Any]) -> tuple[Message, Kept]:
+def _transform(
+    visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: np.dtype[Any], secret: Any
+) -> tuple[Message, Kept]:
     """Transform the upload, and let the client record what was really sent."""
     algorithm, phase, _, course, steps = visit
     transforms = algorithm.transforms_of(phase)
-    keys = noise_key(course.key), secret_for(transforms)
+    keys = noise_key(course.key), secret
     before = kept.transforms if phase is algorithm else no_states(transforms)
     payload, sent, states = map_trees(as_numpy, _encode(transforms, keys, before, upload.content))
     if phase is not algorithm:
@@ -218,7 +233,7 @@ def _transform(visit: _Visit, here: Local, upload: Message, kept: Kept, dtype: n
     return upload._replace(content=payload), Kept(border(state, dtype), states, kept.table)
 
 
-def _plain(algorithm: Algorithm, round_index: int) -> Algorithm:
+def plain(algorithm: Algorithm, round_index: int) -> Algorithm:
     """Return the algorithm of a round with its numbers as Python's, which go with arrays of every kind."""
     now: Algorithm = map_trees(float, algorithm.at(jnp.asarray(round_index, jnp.int32)))
     return now

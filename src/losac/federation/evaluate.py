@@ -12,7 +12,7 @@ import numpy as np
 from losac.simulation.arrays import cast, chunk_rows
 from losac.simulation.engine import precision
 from losac.simulation.objective import Objective
-from losac.task import Examples, Task
+from losac.task import Examples, Task, takes
 from losac.trees import Tree
 
 
@@ -21,17 +21,20 @@ def evaluate(task: Task, examples: Examples, params: Tree, model_state: Tree, dt
     objective = Objective.of(task)
     with precision(np.dtype(dtype)):
         x, y = (cast(a, dtype) for a in examples)
-        size = len(x) if objective.coupled else chunk_rows(x)
+        size = len(x) if objective.whole else chunk_rows(x)
         parts = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
         found = {"loss": sum(len(p[0]) * _loss(objective)(params, p, model_state) for p in parts) / len(x)}
         for name, metric in task.metrics.items():
-            found[name] = sum(len(p[0]) * _metric(metric)(params, p) for p in parts) / len(x)
+            more = {"state": model_state} if takes(metric, "state") else {}
+            found[name] = sum(len(p[0]) * _metric(metric)(params, p, **more) for p in parts) / len(x)
     return {name: float(value) for name, value in found.items()}
 
 
 @lru_cache(maxsize=8)
 def _loss(objective: Objective) -> Callable[..., Any]:
-    return jax.jit(lambda params, batch, state: objective.call(params, batch, jax.random.key(0), state)[0])
+    return jax.jit(
+        lambda params, batch, state: objective.call(params, batch, jax.random.key(0), state, training=False)[0]
+    )
 
 
 @lru_cache(maxsize=16)

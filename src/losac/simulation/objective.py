@@ -41,16 +41,22 @@ class Objective(NamedTuple):
     takes_key: bool
     takes_state: bool
     coupled: bool
+    takes_training: bool = False
+    whole: bool = False
+    """Whether the rows are coupled in evaluation too, which then takes all of them at once."""
 
     @classmethod
     def of(cls, task: Task) -> Objective:
         """Read a task's loss."""
-        takes_state = task.takes("state")
-        return cls(task.loss, task.takes("key"), takes_state, task.coupled or takes_state)
+        takes_state, takes_training = task.takes("state"), task.takes("training")
+        whole = task.coupled or (takes_state and not takes_training)
+        return cls(task.loss, task.takes("key"), takes_state, task.coupled or takes_state, takes_training, whole)
 
-    def call(self, params: Tree, chunk: Chunk, key: Array, state: Tree) -> tuple[Array, Tree]:
+    def call(self, params: Tree, chunk: Chunk, key: Array, state: Tree, training: bool = True) -> tuple[Array, Tree]:
         """Return the mean loss of a batch of real rows and the model's next state."""
         extras: dict[str, Any] = {"key": key} if self.takes_key else {}
+        if self.takes_training:
+            extras["training"] = training
         if self.takes_state:
             value, state = self.loss(params, chunk, state=state, **extras)
             return value, state

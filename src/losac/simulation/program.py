@@ -29,6 +29,7 @@ from losac.simulation.layout import Duty, Layout, Sample, Who, over_chunks, over
 from losac.simulation.objective import weighted_sum
 from losac.simulation.state import Chunks, Problem, Schedule, Shape, State
 from losac.simulation.store import Plan, View, plan_blocks
+from losac.task import takes
 from losac.trees import Array, Tree, map_trees
 
 
@@ -60,14 +61,14 @@ def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
     objective = shape.client.objective
 
     def loss(params: Tree, chunk: tuple[Array, Array], key: Array, model_state: Tree) -> Array:
-        return objective.call(params, chunk, key, model_state)[0]
+        return objective.call(params, chunk, key, model_state, training=False)[0]
 
     def mean(function: Callable[..., Array], chunks: Chunks) -> Array:
         def part(shared: Any, chunk: Chunks) -> Array:
             x, key, model_state = shared
-            return weighted_sum(lambda p, c, k: function(p, c, k, model_state), x, chunk, key, objective.coupled)
+            return weighted_sum(lambda p, c, k: function(p, c, k, model_state), x, chunk, key, objective.whole)
 
-        layout = Layout() if objective.coupled else shape.layout  # coupled rows stay together
+        layout = Layout() if objective.whole else shape.layout  # coupled rows stay together
         return over_chunks(layout, part, (x, key, state.model_state), chunks)
 
     train = _fold(problem.resident.rows, problem.train)
@@ -78,8 +79,13 @@ def evaluate(shape: Shape, problem: Problem, state: State) -> dict[str, Array]:
         values["test_loss"] = mean(loss, problem.test)
     examined = train if problem.test is None else problem.test
     for name, metric in shape.metrics:
-        values[name] = mean(lambda p, c, *_, metric=metric: metric(p, c), examined)
+        values[name] = mean(partial(_measure, metric, takes(metric, "state")), examined)
     return values
+
+
+def _measure(metric: Callable[..., Array], stateful: bool, params: Tree, chunk: Any, key: Array, state: Tree) -> Array:
+    """Return a metric, which may look at the model's state."""
+    return metric(params, chunk, state=state) if stateful else metric(params, chunk)
 
 
 def _fold(rows: Rows, weights: Array) -> Chunks:

@@ -103,7 +103,7 @@ def problem(task: Task, algorithm: Algorithm, shape: Shape, plan: Plan) -> Probl
     longest = max(shape.client.full.rows, *(p.cut.rows for p in shape.client.phases))
     n, p = len(data), task.client_weights
     per_row = np.repeat(p if task.reduction == "sum" else p / sizes, sizes)
-    coupled = shape.client.objective.coupled
+    coupled = shape.client.objective.whole
     chunk = n if coupled else chunk_rows(data.x)
     padded = whole(n + longest, chunk * shape.layout.devices)
     x, y = (pad(cast(a, dtype), padded) for a in (data.x, data.y))
@@ -195,8 +195,8 @@ def test_chunks(task: Task, shape: Shape, dtype: Any) -> Any:
     if task.test is None:
         return None
     x, y = (np.asarray(a) for a in task.test)
-    chunk = len(x) if shape.client.objective.coupled else chunk_rows(x)
-    padded = len(x) if shape.client.objective.coupled else whole(len(x), chunk * shape.layout.devices)
+    chunk = len(x) if shape.client.objective.whole else chunk_rows(x)
+    padded = len(x) if shape.client.objective.whole else whole(len(x), chunk * shape.layout.devices)
     weights = np.zeros(padded)
     weights[: len(x)] = 1 / len(x)
     fold = (pad(cast(x, dtype), padded), pad(cast(y, dtype), padded), weights.astype(dtype))

@@ -36,7 +36,7 @@ class Evaluation:
         self._blank = place(problem._replace(test=None), shape.layout)
         self._tested = place(problem, shape.layout)
         x, p = task.data.x, task.client_weights
-        coupled = shape.client.objective.coupled
+        coupled = shape.client.objective.whole
         self.chunk = len(x) if coupled else chunk_rows(x)
         devices = shape.layout.devices
         number = 1 if coupled else -(-len(x) // (self.chunk * devices)) * devices

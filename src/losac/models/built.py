@@ -1,8 +1,4 @@
-"""Models: an ``init(key) -> params`` and a call ``model(params, x) -> outputs``, nothing else.
-
-Models compare by value, so that a second task with the same model reuses the compiled program of the first.
-Any object with these two methods, and any pair of plain functions, serves as well.
-"""
+"""The models that come with the library; they compare by value."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from losac.trees import Tree
@@ -174,21 +169,3 @@ def linear(inputs: int, bias: bool = False) -> Model:
 def cnn(shape: tuple[int, int, int], classes: int, **options: Any) -> Convolutional:
     """Return a small convolutional network for images of shape (height, width, channels)."""
     return Convolutional(tuple(shape), classes, **options)  # type: ignore[arg-type]
-
-
-def from_flax(module: Any, example: Any) -> Function:
-    """Return a model from a Flax linen module and one batch of example inputs.
-
-    Modules with further collections (batch statistics) need a loss with ``state``: see :class:`losac.Task`.
-    """
-    example = jnp.asarray(np.asarray(example))
-    shapes = jax.eval_shape(module.init, jax.random.key(0), example)
-    if extra := sorted(set(shapes) - {"params"}):
-        raise ValueError(
-            f"{type(module).__name__} keeps the collections {extra} besides its parameters: write a loss "
-            "loss(params, batch, state) that returns (value, new_state), and give Task(state=…)"
-        )
-    return Function(
-        lambda key: module.init(key, example)["params"],
-        lambda params, x: module.apply({"params": params}, x),
-    )

@@ -1,0 +1,39 @@
+"""Models: an ``init(key) -> params`` and a call ``model(params, x) -> outputs``, nothing else.
+
+Models compare by value, so that a second task with the same model reuses the compiled program of the first.
+Any object with these two methods, and any pair of plain functions, serves as well; modules of Flax and Equinox are
+made into models by ``from_flax``, ``from_nnx`` and ``from_equinox``.
+"""
+
+from losac.models.adapters import from_equinox, from_flax, from_nnx
+from losac.models.built import (
+    Convolutional,
+    Dense,
+    Function,
+    Inner,
+    Model,
+    cnn,
+    linear,
+    logistic_regression,
+    softmax_regression,
+    two_nn,
+)
+from losac.models.built import Start as Start
+from losac.models.trained import Trained
+
+__all__ = [
+    "Convolutional",
+    "Dense",
+    "Function",
+    "Inner",
+    "Model",
+    "Trained",
+    "cnn",
+    "from_equinox",
+    "from_flax",
+    "from_nnx",
+    "linear",
+    "logistic_regression",
+    "softmax_regression",
+    "two_nn",
+]

@@ -1,0 +1,6 @@
+"""Federations simulated with PyTorch: the model is a ``torch.nn.Module``, the algorithms are the same files."""
+
+from losac.federation.torch import load_into
+from losac.torch.running import simulate
+
+__all__ = ["load_into", "simulate"]
