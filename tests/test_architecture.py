@@ -25,6 +25,7 @@ LAYERS = [
     {"federation"},
     {"flower"},
     {"tuning"},
+    {"sklearn", "testing"},
     {"report"},
     {"attacks"},
     {"board"},

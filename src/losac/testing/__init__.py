@@ -1,0 +1,1 @@
+"""The laws that every algorithm here is tested against, for an algorithm of your own."""
