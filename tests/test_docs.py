@@ -27,10 +27,11 @@ def blocks(page: str) -> list[str]:
 
 
 def test_the_algorithm_of_the_page_on_writing_one_is_fedavg(monkeypatch):
-    (code,) = blocks("docs/algorithm.md")
+    code = blocks("docs/algorithm.md")
     page = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", page)
-    exec(code, vars(page))
+    exec("\n".join(code), vars(page))
+    assert page.report.passed
     problem = quadratic(clients=5, samples=8, dim=3)
     run = {"rounds": 4, "clients_per_round": 2, "dtype": "float64"}
     own = losac.simulate(problem.task, page.Localgd(1e-3, 3, 2, server_step=1.5), **run)
