@@ -33,6 +33,7 @@ def test_ours_pass(name):
         "structure and dtype stay",
         "functions are pure",
         "the sum is enough",
+        "credits add up",
         "the seed decides",
         "engine independence",
         "fixed point",
@@ -110,6 +111,17 @@ class UndeclaredRows(Fedavg):
 @pytest.mark.parametrize("peeking", [Peeking, UndeclaredRows])
 def test_a_server_that_peeks_at_single_uploads_is_caught(peeking):
     assert broken_laws(check_algorithm(peeking, raise_=False)) == {"the sum is enough"}
+
+
+class WrongHolding(Scaffold):
+    """It would be taken out of the sum twice over."""
+
+    def holding(self, here, start, c_i, table):
+        return map_trees(lambda leaf: 2 * leaf, c_i)
+
+
+def test_a_holding_that_is_not_the_sum_of_its_credits_is_caught():
+    assert broken_laws(check_algorithm(WrongHolding, raise_=False)) == {"credits add up"}
 
 
 class Unseeded(Fedavg):

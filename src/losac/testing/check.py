@@ -26,8 +26,9 @@ def check_algorithm(
 
     First those of the contract, by calling its functions: settings are checked, and say all there is to say; states
     keep their structure and dtype; functions are pure; the server needs the sum of the uploads only, unless it says
-    otherwise. Where these hold, those of runs: the seed decides; layouts, pieces and resumes change nothing; and on
-    quadratics whose clients disagree, with ten clients, it ends where you promise.
+    otherwise; what uploads are credited is what clients hold. Where these hold, those of runs: the seed decides;
+    layouts, pieces and resumes change nothing; and on quadratics whose clients disagree, with ten clients, it ends
+    where you promise.
 
     Args:
       algorithm: a class, made with the step size share/L for curvature L, 5 local steps and M blocks; an algorithm,

@@ -16,6 +16,8 @@ from losac.testing.regimes import BLOCKS, CLIENTS, SAMPLED, STEPS
 from losac.testing.report import Finding
 from losac.trees import Tree, add, map_trees
 
+ROUNDING = 1e-12
+
 
 class Stage(NamedTuple):
     """What a function was given and what it returned in its place."""
@@ -27,9 +29,11 @@ class Stage(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What one client uploads, and what its functions changed on the way."""
+    """What one client uploads and keeps, and what its functions changed on the way."""
 
     upload: Tree
+    client: Tree
+    table: Tree
     stages: list[Stage]
 
 
@@ -110,7 +114,35 @@ def sum_is_enough(algorithm: Algorithm) -> list[Finding]:
     return [*found, Finding(law, "another client speaks before the update", not apart, words, apart, 0.0)]
 
 
-LAWS = (settings_are_checked, settings_say_all, structure_stays, functions_are_pure, sum_is_enough)
+def credits_add_up(algorithm: Algorithm) -> list[Finding]:
+    """What a client holds after its first upload is what that upload was credited, and moving it moves no model."""
+    law = "credits add up"
+    if type(algorithm).credit is Algorithm.credit:
+        return [Finding(law, "", True, "not claimed: the server keeps no sum over the clients' states")]
+    algorithm = algorithm.at(0)
+    here = Federation(CLIENTS, SAMPLED, zero().prox)
+    with enable_x64(True):
+        x = _start("float64")
+        server = algorithm.init(x)
+        visit = _visit(algorithm, algorithm, x, algorithm.broadcast(server), 1)
+        credit = algorithm.credit(visit.upload)
+        apart = _apart(credit, algorithm.holding(here, x, visit.client, visit.table))
+        moved = _apart(algorithm.model(server), algorithm.model(algorithm.shift(here, server, credit)))
+    words = "so far is what the client holds after its first upload from what that was credited"
+    return [
+        Finding(law, "holding", apart <= ROUNDING, words, apart, ROUNDING),
+        Finding(law, "shift", not moved, "so far does moving a credit move the model", moved, 0.0),
+    ]
+
+
+LAWS = (
+    settings_are_checked,
+    settings_say_all,
+    structure_stays,
+    functions_are_pure,
+    sum_is_enough,
+    credits_add_up,
+)
 
 
 def _start(dtype: str) -> Tree:
@@ -162,7 +194,9 @@ def _visit(algorithm: Algorithm, phase: Phase, x: Tree, message: Tree, number: i
         stages.append(Stage("step", "the local variables", local, moved))
         local = moved
     upload, last = phase.end(here, message, kept, local)
-    return Visit(upload, [*stages, Stage("end", "the client's state", kept, last)])
+    others = [algorithm.init_entry(x)] * (BLOCKS - 1)
+    table = map_trees(lambda *entries: jnp.stack(entries), y, *others) if phase.table else ()
+    return Visit(upload, last, table, [*stages, Stage("end", "the client's state", kept, last)])
 
 
 def _kind(tree: Tree) -> str:
