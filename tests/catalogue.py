@@ -10,24 +10,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import losac.algorithms as A
-
-EXACT, BIASED, REFUSED = "exact", "biased", "refused"
-
-CLIENTS, SAMPLED, STEPS, BLOCKS = 10, 3, 5, 4
-
-
-class Regime(NamedTuple):
-    """Which clients take part and how their gradients are drawn."""
-
-    name: str
-    sampled: int
-    blocks: int
-
-
-FULL = Regime("full participation, full gradients", CLIENTS, 1)
-SAMPLING = Regime("client sampling, full gradients", SAMPLED, 1)
-RANDOM_BLOCKS = Regime("client sampling, random blocks", SAMPLED, BLOCKS)
-REGIMES = (FULL, SAMPLING, RANDOM_BLOCKS)
+from losac.testing.regimes import (  # noqa: F401
+    BIASED,
+    BLOCKS,
+    CLIENTS,
+    EXACT,
+    FULL,
+    RANDOM_BLOCKS,
+    REFUSED,
+    REGIMES,
+    SAMPLED,
+    SAMPLING,
+    STEPS,
+    Regime,
+)
 
 
 class Entry(NamedTuple):

@@ -26,6 +26,7 @@ LAYERS = [
     {"torch"},
     {"flower"},
     {"tuning"},
+    {"sklearn", "testing"},
     {"report"},
     {"attacks"},
     {"board"},

@@ -20,7 +20,7 @@ from problems import quadratic
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path for path in ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDES = ("index", "concepts", "own_data", "own_model", "runs", "gpu")
+GUIDES = ("index", "concepts", "own_data", "own_model", "sklearn", "runs", "gpu")
 
 
 def blocks(page: str) -> list[str]:
@@ -28,10 +28,11 @@ def blocks(page: str) -> list[str]:
 
 
 def test_the_algorithm_of_the_page_on_writing_one_is_fedavg(monkeypatch):
-    (code,) = blocks("docs/algorithm.md")
+    code = blocks("docs/algorithm.md")
     page = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", page)
-    exec(code, vars(page))
+    exec("\n".join(code), vars(page))
+    assert page.report.passed
     problem = quadratic(clients=5, samples=8, dim=3)
     run = {"rounds": 4, "clients_per_round": 2, "dtype": "float64"}
     own = losac.simulate(problem.task, page.Localgd(1e-3, 3, 2, server_step=1.5), **run)

@@ -21,6 +21,8 @@ _MODULES = (
     "report",
     "runs",
     "simulation",
+    "sklearn",
+    "testing",
     "torch",
     "tracking",
     "tuning",
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from losac import report as report
     from losac import runs as runs
     from losac import simulation as simulation
+    from losac import sklearn as sklearn
+    from losac import testing as testing
     from losac import torch as torch
     from losac import tracking as tracking
     from losac import tuning as tuning

@@ -1,0 +1,30 @@
+"""The penalty of a network's weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from losac.prox import ElasticNet, Regularizer
+
+
+class WeightPenalty(ElasticNet):
+    """The elastic net λ₁‖W‖₁ + λ₂/2 ‖W‖² of the weight matrices; intercepts are left alone.
+
+    >>> import numpy as np
+    >>> penalty = WeightPenalty(1.0, 0.0)
+    >>> penalty.prox({"w": np.array([[3.0, 0.5]]), "b": np.array([3.0])}, 1.0)
+    {'b': array([3.]), 'w': array([[2., 0.]])}
+    """
+
+    def leaf_value(self, v: Any) -> Any:
+        """Return the penalty of a matrix, 0 of anything else."""
+        return super().leaf_value(v) if v.ndim == 2 else (v * 0).sum()
+
+    def leaf_prox(self, v: Any, step: Any) -> Any:
+        """Shrink a matrix; return anything else."""
+        return super().leaf_prox(v, step) if v.ndim == 2 else v
+
+
+def penalty(l1: float, l2: float) -> Regularizer | None:
+    """Return the regulariser of two strengths; None where both are zero."""
+    return WeightPenalty(l1, l2) if l1 or l2 else None
