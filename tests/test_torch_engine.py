@@ -26,6 +26,8 @@ DATA = losac.FederatedData.from_clients(
     test=(RNG.normal(size=(8, DIM)), RNG.integers(0, CLASSES, 8)),
 )
 CURVATURE = 100.0
+ROUNDING = ("fedavg_momentum", "fedcm", "fedpaq")
+"""Methods whose runs in single precision are further than 1e-5 from those in double, on any engine."""
 cross_entropy = torch.nn.functional.cross_entropy
 
 
@@ -106,6 +108,8 @@ def test_every_algorithm_arrives_where_the_compiled_simulator_does(entry: Entry)
     at_once = entry.name not in ("fedpaq", "tamuna")  # whose uploads are compressed client by client
     assert_equal(in_torch(algorithm, clients_per_round=sampled, dtype="float64", vectorize=at_once), wanted, 1e-10)
     single = in_torch(algorithm, clients_per_round=sampled, vectorize=at_once)
+    if entry.name in ROUNDING:
+        wanted = compiled(algorithm, clients_per_round=sampled)
     assert distance(single.params, wanted.params) < 1e-5
     assert {leaf.dtype for leaf in single.params.values()} == {np.dtype("float32")}
 
