@@ -68,7 +68,7 @@ class NarrowState(Scaffold):
 
 def test_a_state_that_changes_its_dtype_is_named():
     report = check_algorithm(NarrowState, raise_=False)
-    assert broken_laws(report) == {"structure and dtype stay"}
+    assert report.failures[0].law == "structure and dtype stay"
     assert "end changes the client's state from" in report.failures[0].words
     assert "float16" in report.failures[0].words
 
