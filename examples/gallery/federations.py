@@ -29,13 +29,14 @@ def har(seed: int = 0) -> Federation:
     return by_client(some, seed)
 
 
-def esr(seed: int = 0) -> Federation:
-    """Seconds of EEG, seizure or not: a client is a recording.
+def esr(seed: int = 0, multiclass: bool = False) -> Federation:
+    """Seconds of EEG, seizure or not (or one of five kinds): a client is a recording.
 
     A row becomes the logarithm of its spectrum, on which a linear model can act; scales are learnt from the recordings
     trained on.
     """
-    data = losac.data.load("esr", partition="group", split="recording", preprocessing="none", seed=seed)
+    options = {"split": "recording", "preprocessing": "none", "multiclass": multiclass}
+    data = losac.data.load("esr", partition="group", seed=seed, **options)
     spectrum = np.log1p(np.abs(np.fft.rfft(data.x, axis=1)))[:, :60].astype("float32")
     parts = by_client(replace(data, x=spectrum, test=None), seed)
     centre, scale = parts.train.x.mean(0), parts.train.x.std(0)
