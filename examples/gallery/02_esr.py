@@ -1,8 +1,9 @@
 """ESR by recording: what a model is worth to recordings that it has not seen.
 
-A recording is cut into 23 rows of one second, and each recording is a client. Other seconds of the recordings trained on
-are told right more often than seconds of new ones: a split that deals rows at random measures the first and calls it the
-second. Here no recording is in both parts.
+A recording is cut into 23 rows of one second, all of one kind, and each recording is a client. A split that deals rows
+at random has seconds of one recording on both sides. Here whole recordings are set aside, beside other seconds of those
+trained on, so that one sees whether the model knows recordings again or tells kinds apart; and each client's own
+accuracy shows what the mean hides: recordings that are hardly ever told right.
 
     LOSAC_DATA_DIR=path/to/data python examples/gallery/02_esr.py [picture.png]
 """

@@ -19,7 +19,7 @@ def main(
 ) -> dict[str, set[int]]:
     """Train, and print how many features each solution keeps and shares with the pooled one."""
     whole = losac.data.load("a9a", clients=1)
-    parts = losac.data.partition.deal(whole.y[:rows], 20, "dirichlet:0.5", np.random.default_rng(0))
+    parts = losac.data.partition.deal(whole.y[:rows], 20, "mixture:0.5", np.random.default_rng(0))
     data = losac.FederatedData.from_partition(whole.x[:rows], whole.y[:rows], parts, num_classes=2, name="a9a")
     pooled = losac.FederatedData.from_clients([(data.x, data.y)], num_classes=2, name="a9a")
     runs = {

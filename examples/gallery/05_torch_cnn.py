@@ -1,6 +1,6 @@
 """A PyTorch CNN: a torch.nn.Module, trained by an algorithm of this library.
 
-Digits sorted by label over ten clients, a network of two convolutions. The algorithm's file is the same that compiled
+Digits over ten clients that have few labels each, a network of two convolutions. The algorithm's file is the same that compiled
 runs use; only the gradients are PyTorch's.
 
     python examples/gallery/05_torch_cnn.py [picture.png]
@@ -30,12 +30,12 @@ def right(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (outputs.argmax(-1) == y).float().mean()
 
 
-def main(picture: str | None = None, rounds: int = 30) -> dict[str, losac.History]:
+def main(picture: str | None = None, rounds: int = 15) -> dict[str, losac.History]:
     """Train by two methods and print the test accuracies."""
-    flat = losac.data.load("digits", clients=10, partition="sorted")
+    flat = losac.data.load("digits", clients=10, partition="dirichlet:0.3")
     assert flat.test is not None
     data = replace(flat, x=flat.x.reshape(-1, 1, 8, 8), test=(flat.test[0].reshape(-1, 1, 8, 8), flat.test[1]))
-    methods = (losac.algorithms.fedavg(0.1, 5, 5), losac.algorithms.scaffold(0.1, 5, 5, server_step=2.0))
+    methods = (losac.algorithms.fedavg(0.3, 5, 3), losac.algorithms.scaffold(0.3, 5, 3))
     runs = {}
     for method in methods:
         run = losac.torch.simulate(
