@@ -19,7 +19,7 @@ from problems import quadratic
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path for path in ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDES = ("index", "concepts", "own_data", "own_model", "runs", "gpu")
+GUIDES = ("index", "concepts", "own_data", "own_model", "gallery", "runs", "gpu")
 
 
 def blocks(page: str) -> list[str]:

@@ -13,7 +13,7 @@ from federations import har, linear_task
 
 import losac
 
-STEPS = (1e-5, 3e-5, 1e-4, 3e-4)
+STEPS = (3e-6, 1e-5, 3e-5, 1e-4, 3e-4)
 
 
 def main(picture: str | None = None, rounds: int = 100) -> dict[str, losac.PerClient]:

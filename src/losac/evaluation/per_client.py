@@ -111,7 +111,7 @@ class PerClient:
             ax.axhline(value, color="#D55E00", linestyle=dashes, label=f"{label}: {value:.3g}")
         ax.set(xlabel="clients, the worst first", ylabel=name.replace("_", " "), title=self.name)
         ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False, loc="lower right")
+        ax.legend(loc="lower right", framealpha=0.9)
         return ax.get_figure()
 
     def __repr__(self) -> str:
