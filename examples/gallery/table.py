@@ -78,8 +78,8 @@ PAGE = """# All algorithms on people and recordings
 
 Made by `python examples/gallery/table.py --out docs/gallery_table.md`. Softmax regression, {rounds} rounds of five
 local steps on five blocks, seed {seed}, ten trials for every algorithm; the trial with the best accuracy on the
-validation clients is judged on the test clients. No client is in two of the three parts, and no test client was looked
-at before. The best test mean comes first; with one seed and few test clients small differences mean nothing. A star:
+validation clients is judged on the test clients. No client is in two of the three parts, and the test clients choose
+nothing. The best test mean comes first; with one seed and few test clients small differences mean nothing. A star:
 the chosen step is the smallest or the largest tried.
 
 ## HAR, a client is a person
