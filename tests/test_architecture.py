@@ -19,6 +19,7 @@ LAYERS = [
     {"algorithms"},
     {"simulation"},
     {"history"},
+    {"evaluation"},
     {"tracking"},
     {"runs"},
     {"privacy"},

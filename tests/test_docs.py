@@ -20,7 +20,7 @@ from problems import quadratic
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path for path in ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDES = ("index", "concepts", "own_data", "own_model", "sklearn", "runs", "gpu")
+GUIDES = ("index", "concepts", "own_data", "own_model", "sklearn", "gallery", "runs", "gpu")
 
 
 def blocks(page: str) -> list[str]:

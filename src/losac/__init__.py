@@ -14,6 +14,7 @@ _MODULES = (
     "algorithms",
     "attacks",
     "data",
+    "evaluation",
     "losses",
     "models",
     "privacy",
@@ -32,12 +33,18 @@ _NAMES = {
     "Task": "losac.task",
     "classification": "losac.task",
     "regression": "losac.task",
+    "multilabel": "losac.task",
     "simulate": "losac.history",
     "sweep": "losac.history",
     "History": "losac.history",
     "Sweep": "losac.history",
     "Callback": "losac.history",
     "DivergedError": "losac.history",
+    "evaluate": "losac.evaluation",
+    "hold_out": "losac.evaluation",
+    "personalize": "losac.evaluation",
+    "PerClient": "losac.evaluation",
+    "Personalized": "losac.evaluation",
     "tune": "losac.tuning",
     "Tuning": "losac.tuning",
     "distributed": "losac._devices",
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
     from losac import algorithms as algorithms
     from losac import attacks as attacks
     from losac import data as data
+    from losac import evaluation as evaluation
     from losac import losses as losses
     from losac import models as models
     from losac import privacy as privacy
@@ -63,6 +71,11 @@ if TYPE_CHECKING:
     from losac import tuning as tuning
     from losac._devices import distributed as distributed
     from losac.data import FederatedData as FederatedData
+    from losac.evaluation import PerClient as PerClient
+    from losac.evaluation import Personalized as Personalized
+    from losac.evaluation.evaluate import evaluate as evaluate
+    from losac.evaluation.personalize import personalize as personalize
+    from losac.evaluation.rows import hold_out as hold_out
     from losac.history import Callback as Callback
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
@@ -71,6 +84,7 @@ if TYPE_CHECKING:
     from losac.history.sweep import sweep as sweep
     from losac.task import Task as Task
     from losac.task import classification as classification
+    from losac.task import multilabel as multilabel
     from losac.task import regression as regression
     from losac.tuning.result import Tuning as Tuning
     from losac.tuning.tune import tune as tune

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -69,3 +69,68 @@ class Accuracy:
         logits = self.model(params, x)
         guess = logits.argmax(-1) if logits.shape[-1] > 1 else (logits[..., 0] > 0)
         return jnp.mean((guess == y).astype(logits.dtype))
+
+
+@dataclass(frozen=True)
+class SigmoidCrossEntropy:
+    """Sigmoid cross-entropy of one logit per label with zeros and ones, the mean over the labels."""
+
+    model: Any
+
+    def __call__(self, params: Tree, batch: Batch) -> Array:
+        """Return the mean over the batch."""
+        x, y = batch
+        logits = self.model(params, x)
+        return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)).mean()
+
+
+@dataclass(frozen=True)
+class LabelAccuracy:
+    """The share of right answers over rows and labels, where a label holds if its logit is positive."""
+
+    model: Any
+
+    def __call__(self, params: Tree, batch: Batch) -> Array:
+        """Return the mean over the batch."""
+        x, y = batch
+        logits = self.model(params, x)
+        return jnp.mean(((logits > 0) == (y > 0)).astype(logits.dtype))
+
+
+@dataclass(frozen=True)
+class F1:
+    """The F1 of each row's labels, 2·right / (told + true), and 1 where none is told and none true.
+
+    It is a mean over rows, so that it may be taken chunk by chunk: scikit-learn's ``average="samples"``.
+    """
+
+    model: Any
+
+    def __call__(self, params: Tree, batch: Batch) -> Array:
+        """Return the mean over the batch."""
+        right, either = _overlap(self.model, params, batch)
+        return jnp.mean(jnp.where(either > 0, 2 * right / jnp.maximum(either, 1), 1))
+
+
+@dataclass(frozen=True)
+class MicroF1:
+    """The F1 of all rows and labels together, 2·right / (told + true).
+
+    It is not a mean over rows: it takes all of them at once, as :func:`losac.evaluate` gives those of a client.
+    """
+
+    model: Any
+    coupled: ClassVar[bool] = True
+
+    def __call__(self, params: Tree, batch: Batch) -> Array:
+        """Return the F1 of the rows."""
+        right, either = _overlap(self.model, params, batch)
+        return jnp.where(either.sum() > 0, 2 * right.sum() / jnp.maximum(either.sum(), 1), 1)
+
+
+def _overlap(model: Any, params: Tree, batch: Batch) -> tuple[Array, Array]:
+    """Return, row by row, how many labels are told and true, and how many are told plus how many are true."""
+    x, y = batch
+    logits = model(params, x)
+    told, true = (logits > 0).astype(logits.dtype), (y > 0).astype(logits.dtype)
+    return (told * true).sum(-1), (told + true).sum(-1)

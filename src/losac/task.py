@@ -144,6 +144,31 @@ def classification(model: Any, data: FederatedData, **options: Any) -> Task:
     return Task(trained_loss(loss), model.init, data, metrics=metrics, **_state_of(model), **options)
 
 
+def multilabel(model: Any, data: FederatedData, **options: Any) -> Task:
+    """Return the task of telling which of several labels hold: sigmoid cross-entropy, metrics ``accuracy`` and ``f1``.
+
+    The targets are zeros and ones, [n, labels], and the model has one output per label. ``accuracy`` is the share of
+    right answers over rows and labels; ``f1`` is the mean over rows of a row's F1 (:class:`losac.losses.F1`). Options
+    as for :class:`Task`.
+
+    >>> import losac, numpy as np
+    >>> x = np.eye(4, dtype="float32")
+    >>> data = losac.FederatedData.from_clients([(x, (x > 0).astype("int32"))] * 2)
+    >>> multilabel(losac.models.Dense((4, 4)), data)
+    Task(data: 2 clients, 8 samples; f_i = sum, 20 parameters, metrics: accuracy, f1)
+    """
+    outputs = jax.eval_shape(lambda k: model(model.init(k), data.x[:1]), jax.random.key(0)).shape[1:]
+    if data.y.ndim != 2 or not np.isin(data.y, (0, 1)).all():
+        raise ValueError(
+            f"multilabel needs targets of zeros and ones, one column per label, not rows of shape {data.y.shape[1:]} "
+            f"from {data.y.min()} to {data.y.max()}; one label per row goes to losac.classification"
+        )
+    if outputs != data.y.shape[1:]:
+        raise ValueError(f"the model has outputs of shape {outputs}, but there are {data.y.shape[1]} labels")
+    metrics: dict[str, Callable[..., Any]] = {"accuracy": losses.LabelAccuracy(model), "f1": losses.F1(model)}
+    return Task(losses.SigmoidCrossEntropy(model), model.init, data, metrics=metrics, **options)
+
+
 def regression(model: Any, data: FederatedData, *, scale: float = 0.5, **options: Any) -> Task:
     """Return the task of least squares with a model: the loss is scale · (prediction − y)²."""
     return Task(trained_loss(losses.SquaredError(model, scale)), model.init, data, **_state_of(model), **options)

@@ -1,0 +1,103 @@
+"""The clients' rows: a part of each held out, and groups of clients whose rows fit into one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from losac.data import FederatedData
+
+BUDGET = 2**22
+"""How many numbers the arrays of a group hold, about."""
+
+
+def hold_out(data: FederatedData, fraction: float = 0.2, *, seed: int = 0) -> tuple[FederatedData, FederatedData]:
+    """Set aside a share of every client's rows, and keep whose they are; return (the rest, the rows set aside).
+
+    Each client keeps at least one row and has at least one set aside. Both parts have the same clients in the same
+    order, so that a model trained on the first can be judged on the second, client by client. Rows of one person or
+    recording are often near copies of one another: then hold out whole clients, by ``data.subset``.
+
+    Args:
+      data: clients with at least two rows each.
+      fraction: the share to set aside, rounded to whole rows.
+      seed: decides which rows.
+
+    >>> import losac
+    >>> train, held = losac.hold_out(losac.data.load("logistic", clients=3, samples=10), 0.25)
+    >>> train.sizes, held.sizes
+    (array([8, 8, 8]), array([2, 2, 2]))
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"fraction={fraction}; give a share between 0 and 1, such as 0.2")
+    if (single := np.flatnonzero(data.sizes < 2)).size:
+        raise ValueError(
+            f"client {single[0]} has one row, of which none can be held out; leave such clients out with "
+            "data.subset(np.flatnonzero(data.sizes > 1))"
+        )
+    rng = np.random.default_rng(seed)
+    kept, aside = [], []
+    for start, size in zip(data.offsets, data.sizes):
+        taken = min(max(round(fraction * size), 1), int(size) - 1)
+        order = start + rng.permutation(size)
+        aside.append(np.sort(order[:taken]))
+        kept.append(np.sort(order[taken:]))
+    rest, held = (
+        FederatedData.from_partition(
+            data.x,
+            data.y,
+            parts,
+            test=data.test,
+            name=data.name,
+            num_classes=data.num_classes,
+            groups=data.groups,
+            label_names=data.label_names,
+            info={key: value for key, value in data.info.items() if key != "optimum"},
+        )
+        for parts in (kept, aside)
+    )
+    return rest, held
+
+
+class Group(NamedTuple):
+    """Clients that are worked on together; the last of ``ids`` may repeat the first, ``real`` of them count."""
+
+    ids: np.ndarray
+    real: int
+    length: int
+
+
+def groups(sizes: np.ndarray, numbers: int, exact: bool) -> Iterator[Group]:
+    """Yield groups of clients whose rows, padded to the same length, fit into the budget.
+
+    Args:
+      sizes: the rows of each client.
+      numbers: how many numbers a row takes.
+      exact: whether clients of a group must have equally many rows, so that nothing is padded.
+    """
+    if exact:
+        lengths = np.asarray(sizes)
+    elif len(sizes) * int(sizes.max()) * numbers <= BUDGET:
+        lengths = np.full(len(sizes), int(sizes.max()))
+    else:
+        lengths = 1 << np.ceil(np.log2(sizes)).astype(int)
+    for length in np.unique(lengths):
+        members = np.flatnonzero(lengths == length)
+        width = min(len(members), max(1, BUDGET // int(length * numbers)))
+        for first in range(0, len(members), width):
+            ids = members[first : first + width]
+            yield Group(np.concatenate([ids, np.full(width - len(ids), ids[0])]), len(ids), int(length))
+
+
+def padded(data: FederatedData, ids: np.ndarray, length: int) -> tuple[Any, Any, np.ndarray]:
+    """Return x and y of some clients [clients, length, …], the last row repeated, and the clients' sizes."""
+    sizes = data.sizes[ids]
+    rows = data.offsets[ids][:, None] + np.minimum(np.arange(length), sizes[:, None] - 1)
+    return data.x[rows], data.y[rows], sizes.astype(np.int32)
+
+
+def row_numbers(data: FederatedData) -> int:
+    """Return how many numbers a row of x has."""
+    return int(np.prod(data.x.shape[1:], dtype=int)) or 1
