@@ -147,7 +147,7 @@ class FederatedData:
         chosen = list(clients)
         for i in chosen:
             self._check_client(i)
-        part = self._keep([np.arange(self.offsets[i], self.offsets[i + 1]) for i in chosen])
+        part = self.keep([np.arange(self.offsets[i], self.offsets[i + 1]) for i in chosen])
         if "client_names" not in self.info:
             return part
         names = tuple(self.info["client_names"][i] for i in chosen)
@@ -179,7 +179,7 @@ class FederatedData:
                 f"fraction={fraction} of clients with at most {self.sizes.max()} rows is no row at all; "
                 "give a larger fraction"
             )
-        return self._keep(kept), (self.x[held], self.y[held])
+        return self.keep(kept), (self.x[held], self.y[held])
 
     def label_counts(self) -> NDArray[np.int64]:
         """Return how often each label occurs at each client, [N, classes].
@@ -226,7 +226,8 @@ class FederatedData:
         if not 0 <= i < self.num_clients:
             raise ValueError(f"client {i} does not exist; the clients are 0 to {self.num_clients - 1}")
 
-    def _keep(self, parts: Sequence[NDArray[np.int64]]) -> "FederatedData":
+    def keep(self, parts: Sequence[NDArray[np.int64]]) -> "FederatedData":
+        """Return clients that hold these rows of the flat arrays; the test part stays, a known optimum goes."""
         return FederatedData.from_partition(
             self.x,
             self.y,

@@ -109,18 +109,10 @@ def _pooled(data: FederatedData, shares: list[float], rng: np.random.Generator) 
 def _take(data: FederatedData, parts: list[Rows]) -> FederatedData:
     """Return some rows of some clients, without those that have none; `info["clients"]` says who they were."""
     who = [i for i, rows in enumerate(parts) if len(rows)]
-    info = {key: value for key, value in data.info.items() if key != "optimum"}
+    kept = data.keep([parts[i] for i in who])
+    info = dict(kept.info)
     before = info.get("clients", tuple(range(data.num_clients)))
     info["clients"] = tuple(int(before[i]) for i in who)
     if "client_names" in info:
         info["client_names"] = tuple(info["client_names"][i] for i in who)
-    return FederatedData.from_partition(
-        data.x,
-        data.y,
-        [parts[i] for i in who],
-        name=data.name,
-        num_classes=data.num_classes,
-        groups=data.groups,
-        label_names=data.label_names,
-        info=info,
-    )
+    return replace(kept, test=None, info=info)

@@ -44,21 +44,7 @@ def hold_out(data: FederatedData, fraction: float = 0.2, *, seed: int = 0) -> tu
         order = start + rng.permutation(size)
         aside.append(np.sort(order[:taken]))
         kept.append(np.sort(order[taken:]))
-    rest, held = (
-        FederatedData.from_partition(
-            data.x,
-            data.y,
-            parts,
-            test=data.test,
-            name=data.name,
-            num_classes=data.num_classes,
-            groups=data.groups,
-            label_names=data.label_names,
-            info={key: value for key, value in data.info.items() if key != "optimum"},
-        )
-        for parts in (kept, aside)
-    )
-    return rest, held
+    return data.keep(kept), data.keep(aside)
 
 
 class Group(NamedTuple):

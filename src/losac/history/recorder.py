@@ -38,7 +38,7 @@ def header(engine: Engine | Members | Paged, algorithm: Algorithm, seed: int) ->
 class Recorder:
     """The record of one run while it goes on; what lies beyond a divergence is left out."""
 
-    def __init__(self, header: Header, start: int) -> None:
+    def __init__(self, header: Header, start: int, earlier: History | None = None) -> None:
         self.header = header
         self.began = time.perf_counter()
         self.last = start
@@ -47,8 +47,10 @@ class Recorder:
         self.totals: list[np.ndarray] = []  # bytes up, bytes down, gradients
         self.seconds: list[float] = []
         self.diverged: int | None = None
+        if earlier is not None:
+            self._go_on(earlier)
 
-    def go_on(self, earlier: History) -> None:
+    def _go_on(self, earlier: History) -> None:
         """Continue the record of an earlier part of the run, its time included."""
         mine = (self.header.algorithm.label, self.header.task, self.header.seed, self.last)
         theirs = (earlier.algorithm, earlier.task, earlier.seed, int(earlier.rounds[-1]))

@@ -11,14 +11,13 @@ import numpy as np
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.history.callbacks import Callback
-from losac.history.history import DivergedError, History
+from losac.history.follow import Going, follow
+from losac.history.history import History
 from losac.history.recorder import Recorder, header
-from losac.history.telling import told
 from losac.simulation.engine import precision
 from losac.simulation.flat import as_arrays
 from losac.simulation.layout import Layout
 from losac.simulation.residence import make_engine
-from losac.simulation.sampling import make_sampler
 from losac.simulation.setup import Gradients, Plan
 from losac.task import Task
 
@@ -105,27 +104,9 @@ def simulate(
     given = state if earlier is None else as_arrays(earlier.state)
     with precision(plan.dtype, matmul):
         engine = make_engine(task, algorithm, plan, seed, given, store, rounds, keep_state)
-        start = int(engine.state.round)
-        recorder = Recorder(header(engine, algorithm, seed), start)
-        if earlier is not None:
-            recorder.go_on(earlier)
-        sampler = make_sampler(sampling, task.data.num_clients, sampled, algorithm.partial)
-        live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
-        stops = evaluation_rounds(start, rounds, 1 if live else eval_every)
-        if earlier is not None:
-            stops = stops[1:] if rounds else []
-        with told(callbacks, recorder, start, start + rounds) as tell:
-            for measured in engine.run(sampler, stops, live, recorder.history):
-                recorder.add(measured)
-                if recorder.diverged is not None:
-                    raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
-                if progress is not None:
-                    progress(recorder.history())
-                if tell(engine.kept):
-                    break
-            history = recorder.history(*engine.model(), engine.kept() if keep_state else None)
-            tell.finished(history)
-        return history
+        recorder = Recorder(header(engine, algorithm, seed), int(engine.state.round), earlier)
+        going = Going(sampling, rounds, eval_every, keep_state, progress, callbacks)
+        return follow(engine, recorder, going)
 
 
 def make_plan(
@@ -163,20 +144,3 @@ def check_counts(rounds: int, eval_every: int) -> None:
     for name, value in (("rounds", rounds), ("eval_every", eval_every)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-
-
-def evaluation_rounds(start: int, rounds: int, every: int) -> list[int]:
-    """Return the rounds to evaluate at: the start, the multiples of ``every`` after it, and the last."""
-    end = start + rounds
-    return [start, *(r for r in range(start + 1, end) if r % every == 0), end]
-
-
-def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
-    """Return the message of a divergence: where, with which step, and what to try."""
-    step = algorithm.step_size
-    shown = "its schedule of step sizes" if callable(step) else f"step_size={float(step):g}"
-    advice = "smaller steps" if callable(step) else f"step_size={float(step) / 4:.2g}"
-    return (
-        f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
-        f"finite; try {advice}, or several with losac.sweep. What was measured until then is in the error's .history"
-    )

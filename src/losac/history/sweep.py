@@ -12,9 +12,10 @@ import numpy as np
 
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
+from losac.history.follow import evaluation_rounds
 from losac.history.history import History, falls
 from losac.history.recorder import Recorder, header
-from losac.history.simulate import Dtype, Matmul, TableDtype, check_counts, check_matmul, evaluation_rounds, make_plan
+from losac.history.simulate import Dtype, Matmul, TableDtype, check_counts, check_matmul, make_plan
 from losac.simulation.engine import precision
 from losac.simulation.members import Members, fitting
 from losac.simulation.sampling import make_sampler

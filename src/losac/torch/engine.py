@@ -82,7 +82,7 @@ class Engine:
             self.test = torch_worker(algorithm, module, loss, *examples(*task.test), **options)
         self.params, model_state = start_params(module), start_state(module)
         self.costs = costs(self.algorithm, self.params, model_state, self.clients, plan.sampled)
-        self.model = together.Model(module, loss, x, y)
+        self.network = together.Model(module, loss, x, y)
         first = tensors(self.workers[0].start(self.params), self.device)
         row = tensors(border(self.algorithm.at(0).init_server_row(self.params), plan.dtype), self.device)
         self.here = Federation(self.clients, plan.sampled, map_trees(float, task.regularizer).prox)
@@ -97,7 +97,7 @@ class Engine:
         if vectorize is False:
             return "it was asked for"
         why = "the module keeps a state (batch statistics), which each client's steps renew" if model_state else ""
-        why = why or together.why_not(self.model, algorithm, self.params, first, self.here)
+        why = why or together.why_not(self.network, algorithm, self.params, first, self.here)
         if vectorize and why:
             raise ValueError(f"vectorize=True: {why}; leave vectorize out, and the clients work one after the other")
         return why
@@ -179,8 +179,8 @@ class Engine:
         turn = together.Turn(now, phase, self.here, courses, share)
         ids = torch().tensor(who, device=self.device)
         content = tensors(message.content, self.device)
-        self.model.module.train()
-        sent, state = together.work(self.model, turn, content, map_trees(lambda a: a[ids], kept.state), kept.table)
+        self.network.module.train()
+        sent, state = together.work(self.network, turn, content, map_trees(lambda a: a[ids], kept.state), kept.table)
         map_trees(lambda a, v: a.__setitem__(ids, v), kept.state, state)
         if phase is now and now.server_rows:
             mine = map_trees(lambda a: a[ids], rows)
@@ -193,7 +193,7 @@ class Engine:
         """Return the present model as NumPy arrays."""
         return self._own(self.algorithm.at(self.state.round).model(self.state.server))
 
-    def final(self) -> tuple[Tree, Tree]:
+    def model(self) -> tuple[Tree, Tree]:
         """Return the parameters and the model's state as NumPy arrays."""
         return self.parameters(), self.state.model_state
 
@@ -217,7 +217,7 @@ class Engine:
 
     def evaluate(self) -> dict[str, float]:
         """Return the training loss (and objective), and the metrics on the test data or else on the training data."""
-        task, params, model_state = self.task, *self.final()
+        task, params, model_state = self.task, *self.model()
         assert task.regularizer is not None
         p = task.client_weights if task.reduction == "sum" else task.client_weights / self.sizes
         found = self._on_the_training_rows(p, params, model_state)

@@ -12,14 +12,13 @@ from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import refuse_model_state
 from losac.data import FederatedData
 from losac.federation.torch import start_params, start_state
-from losac.history import Callback, DivergedError, History
+from losac.history import Callback, History
+from losac.history.follow import Going, follow
 from losac.history.recorder import Header, Recorder
-from losac.history.simulate import Dtype, check_counts, evaluation_rounds, explain_divergence, make_plan
-from losac.history.telling import told
+from losac.history.simulate import Dtype, check_counts, make_plan
 from losac.prox import Regularizer
 from losac.simulation import drawing, setup
 from losac.simulation.engine import precision
-from losac.simulation.sampling import make_sampler
 from losac.task import Examples, Reduction, Task, Weights
 from losac.torch.engine import Engine
 from losac.torch.trees import torch
@@ -99,26 +98,9 @@ def simulate(
         engine = Engine(module, loss, metrics, task, algorithm, plan, seed, vectorize)
         if state is not None:
             engine.adopt(state.state)
-        start = engine.state.round
         header = Header(algorithm, task.name, seed, engine.sizes, sampled, engine.costs, engine.steps)
-        recorder = Recorder(header, start)
-        if state is not None:
-            recorder.go_on(state)
-        sampler = make_sampler(sampling, data.num_clients, sampled, algorithm.partial)
-        live = callable(sampling) and not hasattr(sampling, "__dataclass_fields__")
-        stops = evaluation_rounds(start, rounds, 1 if live else eval_every)[0 if state is None else 1 :]
-        with told(callbacks, recorder, start, start + rounds) as tell:
-            for measured in engine.run(sampler, stops, live, recorder.history):
-                recorder.add(measured)
-                if recorder.diverged is not None:
-                    raise DivergedError(explain_divergence(algorithm, recorder), recorder.history())
-                if progress is not None:
-                    progress(recorder.history())
-                if tell(engine.kept):
-                    break
-            history = recorder.history(*engine.final(), engine.kept() if keep_state else None)
-            tell.finished(history)
-        return history
+        recorder = Recorder(header, engine.state.round, state)
+        return follow(engine, recorder, Going(sampling, rounds, eval_every, keep_state, progress, callbacks))
 
 
 def _computed_in_torch(params: Any, batch: Any) -> Any:
