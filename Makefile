@@ -1,30 +1,43 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each builds the virtual environment it needs, the second
-# with all that tests, docs and federations take.
-# `make bench` times losac beside other libraries, each in an environment of its own (docs/speed.md).
+# with all that tests, docs and federations take. `make quick` tests what breaks most often, in under a minute.
+# `make bench` times losac against other libraries, each in its own environment (docs/speed.md).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS := 2
 
-.PHONY: demo test lint docs notebooks site bench federation clean
+.PHONY: demo test quick suite lint style types docs notebooks site bench federation clean
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
-$(VENV)/.ready: $(VENV)/.demo
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(VENV)/.ready: $(VENV)/.demo reproduction/pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e ./reproduction
 	touch $@
 
 demo: $(VENV)/.demo
 	$(BIN)/losac compare --out demo --overwrite
 
-test: $(VENV)/.ready lint
-	$(BIN)/pytest -n 2 --dist worksteal
+# Types are checked while the tests run: mypy alone would leave a core idle.
+test: style
+	$(MAKE) --no-print-directory --jobs=2 suite types
 
-lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests benchmarks examples docs
-	$(BIN)/ruff format --check src tests benchmarks examples docs
+suite: $(VENV)/.ready
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+quick: $(VENV)/.ready
+	$(BIN)/ruff check src tests
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m quick
+
+lint: style types
+
+style: $(VENV)/.ready
+	$(BIN)/ruff check src tests reproduction benchmarks examples docs
+	$(BIN)/ruff format --check src tests reproduction benchmarks examples docs
+
+types: $(VENV)/.ready
 	$(BIN)/mypy
 
 docs: $(VENV)/.ready

@@ -1,6 +1,6 @@
 """losac: federated optimisation, compared honestly.
 
-The names below are loaded when first used, so that ``import losac`` costs nothing.
+The names below are loaded when first used, so ``import losac`` costs nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ _MODULES = (
     "data",
     "evaluation",
     "losses",
+    "metrics",
     "models",
     "privacy",
     "prox",
@@ -34,10 +35,11 @@ _NAMES = {
     "classification": "losac.task",
     "regression": "losac.task",
     "multilabel": "losac.task",
-    "simulate": "losac.history",
-    "sweep": "losac.history",
+    "simulate": "losac.simulation",
+    "adapt": "losac.simulation",
+    "sweep": "losac.simulation",
     "History": "losac.history",
-    "Sweep": "losac.history",
+    "Sweep": "losac.simulation",
     "Callback": "losac.history",
     "DivergedError": "losac.history",
     "evaluate": "losac.evaluation",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from losac import data as data
     from losac import evaluation as evaluation
     from losac import losses as losses
+    from losac import metrics as metrics
     from losac import models as models
     from losac import privacy as privacy
     from losac import prox as prox
@@ -79,9 +82,10 @@ if TYPE_CHECKING:
     from losac.history import Callback as Callback
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
-    from losac.history import Sweep as Sweep
-    from losac.history.simulate import simulate as simulate
-    from losac.history.sweep import sweep as sweep
+    from losac.simulation.adapt import adapt as adapt
+    from losac.simulation.simulate import simulate as simulate
+    from losac.simulation.sweep import Sweep as Sweep
+    from losac.simulation.sweep import sweep as sweep
     from losac.task import Task as Task
     from losac.task import classification as classification
     from losac.task import multilabel as multilabel

@@ -25,7 +25,7 @@ def main() -> None:
 def interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, but not before an import has ended.
 
-    Some packages that are interrupted while they load print a traceback, swallow the interrupt or crash.
+    If interrupted while they load, some packages print a traceback, swallow the interrupt or crash.
     """
     if _is_importing(frame):
         again = threading.Timer(_SECONDS_TO_WAIT, _thread.interrupt_main)

@@ -12,7 +12,7 @@ __all__ = ["enable_x64", "evaluate", "shard_map"]
 
 
 def enable_x64(on: bool) -> AbstractContextManager[Any]:
-    """Return the context in which new arrays may have 64 bits."""
+    """Return the context where new arrays may have 64 bits."""
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(on)
     return getattr(jax.experimental, "enable_x64")(on)  # noqa: B009

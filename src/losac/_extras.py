@@ -7,7 +7,7 @@ from typing import Any
 
 
 class MissingExtraError(ImportError, ValueError):
-    """A package of an optional extra is not installed, and something was asked for that needs it."""
+    """A package of an optional extra is needed but not installed."""
 
 
 def need(module: str, purpose: str, extra: str) -> Any:

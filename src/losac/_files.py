@@ -1,59 +1,117 @@
-"""Files that are written whole or not at all, and folders that one process has to itself."""
+"""Files that are written whole or not at all, and locks on folders."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+LOCK = "lock"
 
-def write_whole(path: Path, content: bytes | str) -> None:
+_WINDOWS = sys.platform == "win32"
+_PATIENCE = 0.3
+"""Seconds to try for a lock: a process that only checks whether a folder is locked holds it for a moment."""
+
+
+def write_whole(path: Path, content: bytes | str, *, private: bool = False) -> None:
     """Put a file in the place of what was there; whatever interrupts it, one of both is there afterwards.
 
-    Nobody else may write the same file at the same time: see :func:`locked`.
+    Of two processes that write the same file, one waits for the other. Only its owner can read a private file.
     """
-    temporary = path.with_name(f".{path.name}.new")  # one name, so that killed processes leave no heap of them
-    try:
-        with open(temporary, "wb") as file:
+    path = Path(os.path.realpath(path))
+    temporary = path.with_name(f".{path.name}.new")  # always the same name: killed processes leave at most one
+    with _sole_writer(temporary) as file:
+        try:
+            if private and not _WINDOWS:
+                os.fchmod(file.fileno(), 0o600)
+            file.truncate(0)
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            if not _WINDOWS:
+                replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    if _WINDOWS:
+        replace(temporary, path)  # there an open file cannot be renamed
 
 
-def replace(source: Path, target: Path) -> None:
-    """Rename a file for good."""
-    os.replace(source, target)
-    _sync_folder(target.parent)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder for good, with those above it."""
-    if not folder.exists():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+def write_picture(figure: Any, path: Path, **options: Any) -> None:
+    """Write a matplotlib figure whole or not at all, in the format of the file's ending."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], **options)
+    write_whole(path, content.getvalue())
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def _sole_writer(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that nobody else writes; after waiting for another, open it again, since it has been renamed."""
+    while True:
+        with open(path, "ab") as file:
+            if not _WINDOWS:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _WINDOWS or _is_at(file, path):
+                yield file
+                return
+
+
+def _is_at(file: IO[Any], path: Path) -> bool:
+    """Whether an open file is still the one of its path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file durably."""
+    os.replace(source, target)
+    sync_folder(target.parent)
+
+
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Make a folder for good, with those above it; only its owner can enter a private one."""
+    if not folder.exists():
+        make_folder(folder.parent, private=private)
+        folder.mkdir(exist_ok=True, mode=0o700 if private else 0o777)
+        sync_folder(folder.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, private: bool = False) -> Iterator[None]:
     """Hold a folder against other processes; raise BlockingIOError where one has it."""
-    make_folder(folder)
-    with open(folder / "lock", "a") as file:
-        _hold(file, shared=False)
-        yield
+    make_folder(folder, private=private)
+    last = time.monotonic() + _PATIENCE
+    while True:
+        with open(folder / LOCK, "a", opener=_private if private else None) as file:
+            try:
+                _hold(file, shared=False)
+            except BlockingIOError:
+                if time.monotonic() >= last:
+                    raise
+                time.sleep(_PATIENCE / 10)
+                continue
+            if _WINDOWS or _is_at(file, folder / LOCK):
+                yield
+                return
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process holds a folder."""
     try:
-        with open(folder / "lock") as file:
+        with open(folder / LOCK) as file:
             _hold(file, shared=True)
     except FileNotFoundError:
         return False
@@ -63,7 +121,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _hold(file: IO[Any], *, shared: bool) -> None:
-    """Lock an open file until it is closed; raise BlockingIOError where another process has it."""
+    """Lock an open file until it is closed; raise BlockingIOError if another process has it."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -77,9 +135,10 @@ def _hold(file: IO[Any], *, shared: bool) -> None:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make renames and deletions in a folder durable."""
     if sys.platform == "win32":
-        return  # there is no way to, and no need
+        return  # not possible there, and not needed
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Where the library keeps what it need not make twice: downloaded data and compiled programs."""
+"""Where the library caches downloaded data and compiled programs."""
 
 from __future__ import annotations
 

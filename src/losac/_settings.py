@@ -7,41 +7,36 @@ vectorise over it and a new step size never recompiles; because the rest is stat
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 import numbers
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 
+from losac._checks import BELOW_ONE as BELOW_ONE
+from losac._checks import FRACTION as FRACTION
+from losac._checks import NONNEGATIVE as NONNEGATIVE
+from losac._checks import POSITIVE as POSITIVE
+from losac._checks import PROBABILITY as PROBABILITY
+from losac._checks import REAL, Domain, is_number, is_one_of, is_whole, one_of, shown
+from losac._checks import nearest as nearest
+
 T = TypeVar("T")
 
 
-class Domain(NamedTuple):
-    """The values a setting may take, in words and as a test."""
+def number(
+    *, default: Any = dataclasses.MISSING, domain: Domain = REAL, kw_only: bool = False, words: tuple[str, ...] = ()
+) -> Any:
+    """Declare a field that is a leaf: a number, or a schedule (a function of the round, as in optax).
 
-    words: str
-    contains: Callable[[float], bool]
-
-
-REAL = Domain("a finite number", math.isfinite)
-POSITIVE = Domain("a positive number", lambda v: math.isfinite(v) and v > 0)
-NONNEGATIVE = Domain("a number that is not negative", lambda v: math.isfinite(v) and v >= 0)
-FRACTION = Domain("a number in [0, 1]", lambda v: 0 <= v <= 1)
-BELOW_ONE = Domain("a number in [0, 1)", lambda v: 0 <= v < 1)
-PROBABILITY = Domain("a number in (0, 1]", lambda v: 0 < v <= 1)
-
-
-def number(*, default: Any = dataclasses.MISSING, domain: Domain = REAL, kw_only: bool = False) -> Any:
-    """Declare a field that is a leaf: a number, or a schedule (a function of the round, as in optax)."""
-    return dataclasses.field(default=default, kw_only=kw_only, metadata={"number": domain})
+    It may be one of some words instead, and is static then.
+    """
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"number": domain, "words": words})
 
 
 def choice(*, default: Any = dataclasses.MISSING, choices: tuple[Any, ...] | None = None, kw_only: bool = False) -> Any:
-    """Declare a static field, with its allowed values where they can be listed."""
+    """Declare a static field, with its allowed values if they can be listed."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"choices": choices})
 
 
@@ -51,7 +46,7 @@ def count(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
 
 
 def node(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
-    """Declare a field that holds settings of its own (a pytree)."""
+    """Declare a field that itself holds settings (a pytree)."""
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"node": True})
 
 
@@ -64,8 +59,11 @@ def is_schedule(value: Any) -> bool:
 class Settings:
     """Base of all settings: subclasses become frozen dataclasses, pytrees, validated before any tracing.
 
-    Defaults are given by keyword, since type checkers see them only so.
+    Give defaults by keyword: type checkers see only these.
     """
+
+    schedules: ClassVar[bool] = False
+    """Whether a number may be a function of the round."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -122,15 +120,48 @@ class Settings:
         return f"{self.label}({', '.join(shown)})"
 
 
+LOOKED_AT = (0, 1, 10, 100, 1000)
+"""The rounds at which schedules are compared."""
+
+
+def plain_setting(value: Any) -> Any:
+    """Return a setting in a form with a unique text: equal settings have equal texts.
+
+    Numbers are compared by six digits, schedules by their values at some rounds, other functions by their names.
+    """
+    if isinstance(value, Settings):
+        schedules = {name: tuple(map(part, LOOKED_AT)) for name, part in value.numbers().items() if is_schedule(part)}
+        settings = {**value.settings(), **schedules}
+        return type(value).__name__, sorted((name, plain_setting(part)) for name, part in settings.items())
+    if isinstance(value, tuple):
+        return tuple(plain_setting(part) for part in value)
+    if isinstance(value, bool | str | None):
+        return repr(value)
+    if isinstance(value, numbers.Real | np.ndarray | jax.Array):
+        return f"{float(value):.6g}"
+    return getattr(value, "__name__", repr(value))
+
+
+def setting_text(value: Any) -> str:
+    """Return a setting as one line of text that no other setting has.
+
+    >>> import losac
+    >>> setting_text(losac.prox.l1(0.1)), setting_text((losac.algorithms.qsgd(4),)), setting_text("paper")
+    ('l1(strength=0.1)', '(qsgd(levels=4, shrink=False))', "'paper'")
+    """
+    if isinstance(value, Settings):
+        _, settings = plain_setting(value)
+        return f"{value.label}({', '.join(f'{name}={_line(part)}' for name, part in settings)})"
+    return f"({', '.join(map(setting_text, value))})" if isinstance(value, tuple) else str(plain_setting(value))
+
+
+def _line(plain: Any) -> str:
+    return f"({', '.join(map(_line, plain))})" if isinstance(plain, tuple) else str(plain)
+
+
 def snake_case(name: str) -> str:
     """Return ``mime_svrg`` for ``MimeSvrg``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """Return ``" (did you mean …?)"`` where a known word is close, else nothing."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _short(value: Any) -> str:
@@ -142,29 +173,40 @@ def _short(value: Any) -> str:
 def _check_field(owner: Settings, field: dataclasses.Field[Any], value: Any) -> None:
     if isinstance(value, jax.core.Tracer):
         return
-    wanted = _objection(field, value)
+    wanted = _objection(owner, field, value)
     if wanted:
-        raise ValueError(f"{owner.label}: {field.name}={value!r} must be {wanted}")
+        raise ValueError(f"{owner.label}: {field.name}={shown(value)} must be {wanted}")
 
 
-def _objection(field: dataclasses.Field[Any], value: Any) -> str:
-    """Return what a field's value should be, in words, or nothing where it is that."""
+def _objection(owner: Settings, field: dataclasses.Field[Any], value: Any) -> str:
+    """Return what a field's value should be, in words, or nothing if it is valid."""
     if value is None and field.default is None:
         return ""
     if "number" in field.metadata:
-        domain: Domain = field.metadata["number"]
-        at_start = value(0) if is_schedule(value) else value
-        scalar = isinstance(at_start, numbers.Real | np.generic) or getattr(at_start, "ndim", None) == 0
-        good = not isinstance(at_start, bool) and scalar and domain.contains(float(at_start))
-        return "" if good else f"{domain.words}, or a schedule: a function of the round"
+        words = field.metadata["words"]
+        objection = (
+            "" if is_one_of(value, words) else _objection_to_number(field.metadata["number"], value, owner.schedules)
+        )
+        return f"{objection}, or {one_of(value, words)}" if objection and words else objection
     if field.metadata.get("count"):
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        return "" if whole and value >= 1 else "a whole number of at least 1"
+        if is_whole(value) and value >= 1:
+            return "" if value < 2**63 else "less than 2^63"
+        return "a whole number of at least 1"
     choices = field.metadata.get("choices")
-    if choices is None or value in choices:
-        return ""
-    hint = nearest(value, [c for c in choices if isinstance(c, str)]) if isinstance(value, str) else ""
-    return f"one of {', '.join(map(repr, choices))}{hint}"
+    return "" if choices is None or is_one_of(value, choices) else one_of(value, choices)
+
+
+def _objection_to_number(domain: Domain, value: Any, schedules: bool) -> str:
+    if not schedules:
+        good = is_number(value) and domain.contains(float(value))
+        return "" if good else f"{domain.words}{', the same in all rounds' if is_schedule(value) else ''}"
+    words = f"{domain.words}, or a schedule: a function of the round"
+    if is_schedule(value):
+        try:
+            value = value(0)
+        except Exception as error:
+            return f"{words}; called with round 0 it raised {type(error).__name__}: {error}"
+    return "" if is_number(value) and domain.contains(float(value)) else words
 
 
 def _unchecked_replace(settings: T, changes: dict[str, Any]) -> T:
@@ -175,7 +217,7 @@ def _unchecked_replace(settings: T, changes: dict[str, Any]) -> T:
 
 
 def _flatten_with_keys(settings: Settings) -> tuple[Any, Any]:
-    leaves = {k: v for k, v in settings.numbers().items() if v is not None and not is_schedule(v)}
+    leaves = {k: v for k, v in settings.numbers().items() if not (v is None or isinstance(v, str) or is_schedule(v))}
     leaves |= {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if "node" in f.metadata}  # type: ignore[arg-type]
     static = tuple(
         (f.name, getattr(settings, f.name))

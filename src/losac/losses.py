@@ -1,4 +1,7 @@
-"""Losses and metrics of a model: each is called with ``(params, (x, y))`` and returns the mean over the batch."""
+"""Losses and metrics of a model: each is called with ``(params, (x, y))`` and returns the mean over the batch.
+
+The attribute ``coupled`` of a metric says that it is not a mean over rows (:mod:`losac.metrics`).
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,43 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from losac._checks import NONNEGATIVE, POSITIVE, check_function, check_number
 from losac.trees import Tree, squared_norm
 
 Batch = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class CrossEntropy:
-    """Softmax cross-entropy with whole-number labels."""
+class _OfModel:
+    """The common part: the model."""
 
     model: Any
+
+    def __post_init__(self) -> None:
+        check_function("model", self.model, "model(params, x)", 2)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(_OfModel):
+    """Softmax cross-entropy with whole-number labels."""
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
         x, y = batch
         logits = self.model(params, x)
-        chosen = y[..., None] == jnp.arange(logits.shape[-1])  # a comparison, whose derivative needs no scatter
+        chosen = y[..., None] == jnp.arange(logits.shape[-1])  # a comparison: its derivative needs no scatter
         return (jax.nn.logsumexp(logits, -1) - jnp.where(chosen, logits, 0).sum(-1)).mean()
 
 
 @dataclass(frozen=True)
-class BinaryCrossEntropy:
-    """Sigmoid cross-entropy of one logit with labels 0 and 1, plus an l2 term l2/2‖params‖² where wanted."""
+class BinaryCrossEntropy(_OfModel):
+    """Sigmoid cross-entropy of one logit with labels 0 and 1, plus an l2 term l2/2‖params‖²."""
 
-    model: Any
     l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("l2", self.l2, NONNEGATIVE)
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -45,11 +60,14 @@ class BinaryCrossEntropy:
 
 
 @dataclass(frozen=True)
-class SquaredError:
+class SquaredError(_OfModel):
     """scale · (prediction − y)²; the scale is ½ for least squares and 1 in the paper's low-rank problem."""
 
-    model: Any
     scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("scale", self.scale, POSITIVE)
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -58,10 +76,10 @@ class SquaredError:
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """The share of right answers: the largest logit, or the sign of a single one."""
+class Accuracy(_OfModel):
+    """The share of correct answers, by the largest logit, or by the sign of a single one."""
 
-    model: Any
+    coupled: ClassVar[bool] = False
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -72,10 +90,8 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class SigmoidCrossEntropy:
-    """Sigmoid cross-entropy of one logit per label with zeros and ones, the mean over the labels."""
-
-    model: Any
+class SigmoidCrossEntropy(_OfModel):
+    """Sigmoid cross-entropy of one logit per label with zeros and ones; the mean over the labels."""
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -85,10 +101,10 @@ class SigmoidCrossEntropy:
 
 
 @dataclass(frozen=True)
-class LabelAccuracy:
-    """The share of right answers over rows and labels, where a label holds if its logit is positive."""
+class LabelAccuracy(_OfModel):
+    """The share of correct answers over rows and labels; a label is predicted if its logit is positive."""
 
-    model: Any
+    coupled: ClassVar[bool] = False
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -98,13 +114,13 @@ class LabelAccuracy:
 
 
 @dataclass(frozen=True)
-class F1:
-    """The F1 of each row's labels, 2·right / (told + true), and 1 where none is told and none true.
+class F1(_OfModel):
+    """The F1 of each row's labels, 2·right / (predicted + true); 1 if none is predicted and none true.
 
-    It is a mean over rows, so that it may be taken chunk by chunk: scikit-learn's ``average="samples"``.
+    It is a mean over rows and can be computed in chunks, like scikit-learn's ``average="samples"``.
     """
 
-    model: Any
+    coupled: ClassVar[bool] = False
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
         """Return the mean over the batch."""
@@ -113,13 +129,12 @@ class F1:
 
 
 @dataclass(frozen=True)
-class MicroF1:
-    """The F1 of all rows and labels together, 2·right / (told + true).
+class MicroF1(_OfModel):
+    """The F1 of all rows and labels together, 2·right / (predicted + true).
 
-    It is not a mean over rows: it takes all of them at once, as :func:`losac.evaluate` gives those of a client.
+    It is not a mean over rows: it needs all rows at once, such as those of one client in :func:`losac.evaluate`.
     """
 
-    model: Any
     coupled: ClassVar[bool] = True
 
     def __call__(self, params: Tree, batch: Batch) -> Array:
@@ -129,7 +144,7 @@ class MicroF1:
 
 
 def _overlap(model: Any, params: Tree, batch: Batch) -> tuple[Array, Array]:
-    """Return, row by row, how many labels are told and true, and how many are told plus how many are true."""
+    """Return for each row how many labels are both predicted and true, and the sum of both numbers of labels."""
     x, y = batch
     logits = model(params, x)
     told, true = (logits > 0).astype(logits.dtype), (y > 0).astype(logits.dtype)

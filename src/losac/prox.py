@@ -2,8 +2,8 @@ r"""Regularisers Ψ: each has a value and a proximal operator, as used by proxim
 
 .. math:: \mathrm{prox}_{\beta\Psi}(v) = \arg\min_x \Psi(x) + \tfrac{1}{2\beta}\|x - v\|^2
 
-They act on every leaf of a pytree of JAX, NumPy or PyTorch arrays. A regulariser belongs to the task: a smooth
-algorithm then becomes its proximal version (LoSAC-Prox, SCAFFOLD-Prox).
+They act on every leaf of a pytree of JAX, NumPy or PyTorch arrays. A regulariser belongs to the task; the algorithm
+then runs as its proximal version (LoSAC-Prox, SCAFFOLD-Prox).
 
 >>> import numpy as np
 >>> l1(0.5).prox(np.array([2.0, 0.1]), 1.0)
@@ -14,11 +14,14 @@ Reference: N. Parikh, S. Boyd, *Proximal algorithms*, 2014.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
+import numpy as np
 from array_api_compat import array_namespace
 
+from losac._checks import check_number
 from losac._settings import NONNEGATIVE, POSITIVE, Settings, choice, number
 from losac.trees import Tree, map_trees
 
@@ -26,7 +29,7 @@ __all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "nuclear", "si
 
 
 class Regularizer(Settings):
-    """A convex function Ψ of the parameters with a proximal operator, defined leaf by leaf."""
+    """A convex function Ψ of the parameters with a proximal operator, leaf by leaf; empty leaves are ignored."""
 
     def leaf_value(self, v: Any) -> Any:
         """Return Ψ of one array."""
@@ -38,11 +41,11 @@ class Regularizer(Settings):
 
     def value(self, params: Tree) -> Any:
         """Return Ψ(params)."""
-        return sum(self.leaf_value(v) for v in jax.tree.leaves(params))
+        return sum(self.leaf_value(v) for v in jax.tree.leaves(params) if _entries(v))
 
     def prox(self, params: Tree, step: Any) -> Tree:
         """Return prox_{step·Ψ}(params)."""
-        return map_trees(lambda v: self.leaf_prox(v, step), params)
+        return map_trees(lambda v: self.leaf_prox(v, step) if _entries(v) else v, params)
 
 
 class Zero(Regularizer):
@@ -87,7 +90,7 @@ class ElasticNet(Regularizer):
 
 
 class GroupL2(Regularizer):
-    """Ψ(x) = λ Σ_g ‖x_g‖₂; a group is what is left when the first axis is fixed (a feature's row of weights)."""
+    """Ψ(x) = λ Σ_g ‖x_g‖₂; a group has one index of the first axis (a feature's row of weights)."""
 
     strength: Any = number(domain=NONNEGATIVE)
 
@@ -105,7 +108,7 @@ class GroupL2(Regularizer):
 class Nuclear(Regularizer):
     """Ψ(X) = λ‖X‖_*: soft thresholding of the singular values at step·λ.
 
-    The paper prints the threshold without λ; it is the step times λ. Leaves that are not matrices are left alone.
+    The paper prints the threshold without λ; it is the step times λ. Leaves that are not matrices do not change.
     """
 
     strength: Any = number(domain=NONNEGATIVE)
@@ -148,10 +151,14 @@ class Box(Regularizer):
 
 
 class Simplex(Regularizer):
-    """The indicator of {x ≥ 0, Σx = radius}, each leaf taken as one vector."""
+    """The indicator of {x ≥ 0, Σx = radius}, with each leaf as one vector."""
 
     radius: Any = number(default=1.0, domain=POSITIVE)
     tolerance: float = choice(default=1e-5)
+
+    def validate(self) -> None:
+        """A tolerance is a number of at least 0."""
+        check_number("simplex: tolerance", self.tolerance, NONNEGATIVE)
 
     def leaf_value(self, v: Any) -> Any:
         """Return 0 on the simplex (to the tolerance) and infinity off it."""
@@ -174,6 +181,11 @@ def _shrink(v: Any, threshold: Any) -> Any:
     xp = array_namespace(v)
     excess = abs(v) - threshold
     return xp.where(excess > 0, xp.where(v < 0, -excess, excess), v * 0)
+
+
+def _entries(v: Any) -> int:
+    """Return how many entries an array has."""
+    return math.prod(np.shape(v))
 
 
 def _row_norms(v: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A task: the problem that every algorithm solves alike.
+"""A task: the problem that an algorithm solves.
 
 .. math:: \\min_x\\; \\sum_i p_i f_i(x) + \\Psi(x), \\qquad
           f_i(x) = \\sum_{j \\le n_i} \\ell_{ij}(x) \\;\\text{ or }\\; \\frac1{n_i}\\sum_{j \\le n_i} \\ell_{ij}(x)
@@ -9,6 +9,7 @@ The paper's f_i is the sum over a client's samples and p_i = 1/N.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,12 +17,27 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from losac import losses
+from losac import _random, losses
+from losac._checks import (
+    POSITIVE,
+    check_flag,
+    check_function,
+    check_kind,
+    check_list,
+    check_number,
+    check_text,
+    described,
+    is_number,
+    shown,
+)
 from losac.data import FederatedData
+from losac.data.checks import check_test
+from losac.data.federated import check_data
+from losac.metrics.declared import bound, check_metrics
 from losac.models.trained import Trained, trained_loss, trained_metric
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer
-from losac.trees import Tree
+from losac.trees import Tree, check_params
 
 Reduction = Literal["sum", "mean"]
 Weights = Literal["uniform", "samples"] | Sequence[float]
@@ -33,21 +49,22 @@ class Task:
     """A loss, its parameters and the clients' data.
 
     Args:
-      loss: ``loss(params, (x, y))``, the mean loss of a batch; any JAX function. It may also take ``key`` (a random
-        key, for dropout), ``state`` (of the model; it then returns ``(value, new_state)``) and ``training`` (false
-        where the loss is only evaluated), by these names.
-      params: the initial parameters, any pytree; or ``init(key) -> params``, and the seed decides them.
+      loss: ``loss(params, (x, y))``, the mean loss of a batch; any JAX function. It may also take, by these names,
+        ``key`` (a random key, for dropout), ``state`` (of the model; it then returns ``(value, new_state)``) and
+        ``training`` (false in evaluation).
+      params: the initial parameters, any pytree; or ``init(key) -> params``, to draw them with the run's seed.
       data: the clients' data.
       reduction: whether f_i is the ``"sum"`` over the client's samples (the paper) or their ``"mean"``.
-      regularizer: Ψ, from :mod:`losac.prox`; it makes LoSAC and SCAFFOLD their proximal versions.
-      metrics: name → ``metric(params, (x, y))``, means over a batch, evaluated on the test data (on the training
-        data where there is none). It may take the model's ``state`` by this name.
-      test: ``(x, y)``; by default the test part that came with the data. ``None`` for none.
+      regularizer: Ψ, from :mod:`losac.prox`; LoSAC and SCAFFOLD then run as their proximal versions.
+      metrics: name → ``metric(params, (x, y))``, evaluated on the test data (or on the training data, without test
+        data). It may take the model's ``state`` by this name. A metric must be a mean over rows, or declared with
+        :func:`losac.metrics.whole` or :func:`losac.metrics.score`; others are refused.
+      test: ``(x, y)``; by default the test part of the data; ``None`` for none.
       weights: p_i: ``"uniform"``, ``"samples"`` (∝ n_i) or a list of non-negative numbers, scaled to sum to one.
-      coupled: the loss couples the examples of a batch (batch statistics): it is then never evaluated example by
-        example, and sees only real ones.
-      state: the model's initial state, where the loss takes one.
-      name: for tables and plots.
+      coupled: the loss couples the examples of a batch (batch statistics). It is then never evaluated example by
+        example, and sees only real examples.
+      state: the model's initial state, if the loss takes one.
+      name: the name in tables and plots.
 
     >>> import losac
     >>> task = losac.classification(losac.models.softmax_regression(64, 10), losac.data.load("digits", clients=5))
@@ -69,26 +86,29 @@ class Task:
     client_weights: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not callable(self.loss):
-            raise TypeError(f"loss must be a function loss(params, batch), not {type(self.loss).__name__}")
-        if not isinstance(self.data, FederatedData):
-            raise TypeError(
-                f"data must be a FederatedData, not {type(self.data).__name__}; "
-                "make one with losac.FederatedData.from_clients([(x_0, y_0), …])"
-            )
+        extras = {name: None for name in ("key", "state", "training") if self.takes(name)}
+        check_function("loss", self.loss, "loss(params, (x, y))", 2, **extras)
+        check_data(self.data)
+        if callable(self.params):
+            check_function("params", self.params, "init(key)", 1)
+        else:
+            check_params(self.params)
+        if self.regularizer is not None:
+            check_kind("regularizer", self.regularizer, Regularizer, "make one with losac.prox, such as l1(0.1)")
+        check_flag("coupled", self.coupled)
+        check_text("name", self.name)
         if self.reduction not in ("sum", "mean"):
             raise ValueError(f"reduction={self.reduction!r} must be 'sum' (the paper) or 'mean'")
-        if "loss" in self.metrics or "objective" in self.metrics or "test_loss" in self.metrics:
-            raise ValueError("the names 'loss', 'test_loss' and 'objective' are taken; give the metric another name")
+        check_metrics(self.metrics)
         takes_state = self.takes("state")
         if takes_state and self.state is None:
             raise ValueError("the loss takes a model state: give its initial value as Task(state=…)")
         if self.state is not None and not takes_state:
             raise ValueError("Task(state=…) is given, but the loss has no argument named 'state'")
-        if self.test == "data":
+        if isinstance(self.test, str) and self.test == "data":
             object.__setattr__(self, "test", self.data.test)
-        if self.test is not None and len(self.test[0]) != len(self.test[1]):
-            raise ValueError(f"test has {len(self.test[0])} inputs but {len(self.test[1])} targets")
+        elif self.test is not None:
+            object.__setattr__(self, "test", check_test(self.test, self.data.x, self.data.y))
         if self.regularizer is None:
             object.__setattr__(self, "regularizer", no_regularizer())
         object.__setattr__(self, "name", self.name or self.data.name)
@@ -100,15 +120,21 @@ class Task:
 
     @property
     def is_composite(self) -> bool:
-        """Whether there is a regulariser besides the smooth part."""
+        """Whether there is a regulariser in addition to the smooth part."""
         return not isinstance(self.regularizer, no_regularizer)
 
     def init_params(self, key: Any) -> Tree:
-        """Return the initial parameters, drawn with the key where they are a function."""
-        return self.params(key) if callable(self.params) else self.params
+        """Return the initial parameters; draw them with the key if they are a function."""
+        if not callable(self.params):
+            return self.params
+        drawn = self.params(key)
+        leaves = jax.tree.leaves(drawn)
+        if not leaves or not all(hasattr(leaf, "dtype") or isinstance(leaf, float) for leaf in leaves):
+            raise TypeError(f"init(key) returned {described(drawn)}; it must return a pytree of floating-point arrays")
+        return drawn
 
     def __repr__(self) -> str:
-        shapes = jax.eval_shape(lambda: self.init_params(jax.random.key(0)))
+        shapes = jax.eval_shape(lambda: self.init_params(_random.any_key()))
         size = sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
         extras = f", Ψ = {self.regularizer}" if self.is_composite else ""
         metrics = f", metrics: {', '.join(self.metrics)}" if self.metrics else ""
@@ -119,7 +145,7 @@ class Task:
 
 
 def takes(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a loss or metric has an argument of this name besides its two positional ones."""
+    """Whether a loss or metric has an argument of this name, besides its two positional ones."""
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -127,29 +153,58 @@ def takes(function: Callable[..., Any], argument: str) -> bool:
     return argument in names[2:]
 
 
-def classification(model: Any, data: FederatedData, **options: Any) -> Task:
+def check_task(task: Any) -> Task:
+    """Return a task; refuse anything else."""
+    return check_kind("task", task, Task, "make one with losac.classification, losac.regression or losac.Task")
+
+
+def parameter_count(task: Task) -> int:
+    """Return d, the number of parameters."""
+    shapes = jax.eval_shape(lambda: task.init_params(_random.any_key()))
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
+
+
+def classification(
+    model: Any, data: FederatedData, *, metrics: Mapping[str, Callable[..., Any]] | None = None, **options: Any
+) -> Task:
     """Return the task of classifying with a model: cross-entropy, and the metric ``accuracy``.
 
-    A model with one output is trained by binary cross-entropy on labels 0 and 1. Options as for :class:`Task`. A model
-    with dropout or batch statistics (:class:`losac.models.Trained`) is trained and evaluated in its two modes.
+    A model with one output is trained with binary cross-entropy on labels 0 and 1. A model with dropout or batch
+    statistics (:class:`losac.models.Trained`) uses its training mode and its evaluation mode.
+
+    Args:
+      model: from :mod:`losac.models`, or any other object with the same two methods.
+      data: the clients' data.
+      metrics: further metrics, as for :class:`Task`; also scores of outputs, such as those of :mod:`losac.metrics`.
+      options: as for :class:`Task`.
+
+    >>> import losac
+    >>> data = losac.data.load("digits", clients=5)
+    >>> scores = {"macro_f1": losac.metrics.macro_f1, "log_loss": losac.metrics.log_loss}
+    >>> losac.classification(losac.models.softmax_regression(64, 10), data, metrics=scores)
+    Task(digits: 5 clients, 1438 samples; f_i = sum, 650 parameters, metrics: accuracy, macro_f1, log_loss)
     """
-    shape = jax.eval_shape(lambda k: model(model.init(k), data.x[:1]), jax.random.key(0)).shape
+    shape = (1, *_outputs(model, data))
     loss = losses.BinaryCrossEntropy(model) if shape[-1] == 1 else losses.CrossEntropy(model)
     highest = int(np.max(data.y))
     if not np.issubdtype(np.asarray(data.y).dtype, np.integer) or int(np.min(data.y)) < 0:
         raise ValueError("classification needs labels 0, 1, 2, …; recode them, or use losac.regression")
     if highest >= max(shape[-1], 2):
         raise ValueError(f"the model has {shape[-1]} outputs but the labels reach {highest}")
-    metrics = {"accuracy": trained_metric(losses.Accuracy(model))}
-    return Task(trained_loss(loss), model.init, data, metrics=metrics, **_state_of(model), **options)
+    own: dict[str, Callable[..., Any]] = {"accuracy": trained_metric(losses.Accuracy(model))}
+    return Task(
+        trained_loss(loss), model.init, data, metrics=own | bound(metrics, model), **_state_of(model), **options
+    )
 
 
-def multilabel(model: Any, data: FederatedData, **options: Any) -> Task:
-    """Return the task of telling which of several labels hold: sigmoid cross-entropy, metrics ``accuracy`` and ``f1``.
+def multilabel(
+    model: Any, data: FederatedData, *, metrics: Mapping[str, Callable[..., Any]] | None = None, **options: Any
+) -> Task:
+    """Return the task of predicting several labels per row: sigmoid cross-entropy, metrics ``accuracy`` and ``f1``.
 
     The targets are zeros and ones, [n, labels], and the model has one output per label. ``accuracy`` is the share of
-    right answers over rows and labels; ``f1`` is the mean over rows of a row's F1 (:class:`losac.losses.F1`). Options
-    as for :class:`Task`.
+    correct answers over rows and labels; ``f1`` is the mean over rows of a row's F1 (:class:`losac.losses.F1`). Further
+    metrics and options as for :func:`classification`.
 
     >>> import losac, numpy as np
     >>> x = np.eye(4, dtype="float32")
@@ -157,7 +212,7 @@ def multilabel(model: Any, data: FederatedData, **options: Any) -> Task:
     >>> multilabel(losac.models.Dense((4, 4)), data)
     Task(data: 2 clients, 8 samples; f_i = sum, 20 parameters, metrics: accuracy, f1)
     """
-    outputs = jax.eval_shape(lambda k: model(model.init(k), data.x[:1]), jax.random.key(0)).shape[1:]
+    outputs = _outputs(model, data)
     if data.y.ndim != 2 or not np.isin(data.y, (0, 1)).all():
         raise ValueError(
             f"multilabel needs targets of zeros and ones, one column per label, not rows of shape {data.y.shape[1:]} "
@@ -165,17 +220,51 @@ def multilabel(model: Any, data: FederatedData, **options: Any) -> Task:
         )
     if outputs != data.y.shape[1:]:
         raise ValueError(f"the model has outputs of shape {outputs}, but there are {data.y.shape[1]} labels")
-    metrics: dict[str, Callable[..., Any]] = {"accuracy": losses.LabelAccuracy(model), "f1": losses.F1(model)}
-    return Task(losses.SigmoidCrossEntropy(model), model.init, data, metrics=metrics, **options)
+    own: dict[str, Callable[..., Any]] = {"accuracy": losses.LabelAccuracy(model), "f1": losses.F1(model)}
+    return Task(losses.SigmoidCrossEntropy(model), model.init, data, metrics=own | bound(metrics, model), **options)
 
 
-def regression(model: Any, data: FederatedData, *, scale: float = 0.5, **options: Any) -> Task:
-    """Return the task of least squares with a model: the loss is scale · (prediction − y)²."""
-    return Task(trained_loss(losses.SquaredError(model, scale)), model.init, data, **_state_of(model), **options)
+def regression(
+    model: Any,
+    data: FederatedData,
+    *,
+    scale: float = 0.5,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    **options: Any,
+) -> Task:
+    """Return the task of least squares with a model: the loss is scale · (prediction − y)².
+
+    Metrics and options as for :func:`classification`.
+    """
+    check_number("scale", scale, POSITIVE)
+    outputs = _outputs(model, data)
+    if math.prod(outputs) != math.prod(data.y.shape[1:]):
+        raise ValueError(f"the model has outputs of shape {outputs}, but y has rows of shape {data.y.shape[1:]}")
+    loss = trained_loss(losses.SquaredError(model, scale))
+    return Task(loss, model.init, data, metrics=bound(metrics, model), **_state_of(model), **options)
+
+
+def _outputs(model: Any, data: FederatedData) -> tuple[int, ...]:
+    """Return the shape of a model's outputs for one row of the data; check that the model takes the rows."""
+    check_data(data)
+    if isinstance(model, type) or not callable(model) or not callable(getattr(model, "init", None)):
+        raise TypeError(
+            "model must have init(key) and a call model(params, x), such as losac.models.softmax_regression(64, 10), "
+            f"not {described(model)}"
+        )
+    try:
+        found = jax.eval_shape(lambda k: model(model.init(k), data.x[:1]), _random.any_key())
+    except Exception as error:
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"the model does not take rows of shape {data.x.shape[1:]}: {words}") from error
+    if not hasattr(found, "shape") or found.shape[:1] != (1,):
+        raise ValueError("the model must return an array with one row of outputs for each row of x")
+    shape: tuple[int, ...] = found.shape[1:]
+    return shape
 
 
 def _state_of(model: Any) -> dict[str, Any]:
-    """Return the first state of a model that has one, as an option of a task."""
+    """Return the first state of a model, if it has one, as an option of a task."""
     return {"state": model.state} if isinstance(model, Trained) and model.state is not None else {}
 
 
@@ -185,9 +274,15 @@ def _client_weights(weights: Weights, sizes: np.ndarray) -> np.ndarray:
             raise ValueError(f"weights={weights!r} must be 'uniform', 'samples' or one number per client")
         raw = np.ones(len(sizes)) if weights == "uniform" else np.asarray(sizes, float)
     else:
-        raw = np.asarray(weights, float)
+        listed = check_list("weights", weights, "'uniform', 'samples' or a list of numbers, one for each client")
+        for i, weight in enumerate(listed):
+            if not is_number(weight):
+                raise ValueError(f"weights[{i}]={shown(weight)} must be a number")
+        raw = np.asarray(listed, float)
         if raw.shape != (len(sizes),):
             raise ValueError(f"weights has shape {raw.shape}, but there are {len(sizes)} clients")
-        if not (np.all(np.isfinite(raw)) and np.all(raw >= 0) and raw.sum() > 0):
-            raise ValueError("weights must be finite, not negative, and not all zero")
+        with np.errstate(over="ignore"):
+            total = raw.sum()
+        if not (np.isfinite(total) and np.all(raw >= 0) and total > 0):
+            raise ValueError("weights must be finite, with their sum, not negative, and not all zero")
     return raw / raw.sum()

@@ -7,33 +7,84 @@ error feedback).
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from losac import _random
+from losac._checks import PROBABILITY, check_number
 from losac._settings import choice, count
+from losac.algorithms.packing import Bits, pack_places, pack_values, unpack_places, unpack_values
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, add, map_trees, sub, zeros
 
 
 class Quantized(NamedTuple):
-    """One array as it travels: a signed level for every entry, and the norm of the whole."""
+    """One encoded array: a signed level for every entry, and the norm of the whole."""
 
     level: Any
     norm: Any
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["values", "indices"], meta_fields=["shape"])
+class Meaning(NamedTuple):
+    """What both sides know of some arrays that travel as one sparse vector: how to read it, and how to cut it up."""
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    kept: int
+    bits: Bits | None
+
+    @property
+    def size(self) -> int:
+        """The number of entries of all arrays."""
+        return sum(map(math.prod, self.shapes))
+
+    def arrays(self, values: Any, places: Any) -> Tree:
+        """Return the arrays, zero but at the places that travelled."""
+        flat = jnp.zeros(self.size, self.dtype).at[places].set(unpack_values(values, self.bits, self.dtype))
+        ends = itertools.accumulate(map(math.prod, self.shapes))
+        parts = (flat[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, self.shapes))
+        return jax.tree.unflatten(self.structure, list(parts))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "places"], meta_fields=["meaning"])
 @dataclass(frozen=True)
 class Sparse:
-    """One array as it travels: some of its entries and their places; both sides know the shape."""
+    """Some entries of arrays, and their places as bytes."""
 
     values: Any
-    indices: Any
-    shape: tuple[int, ...]
+    places: Any
+    meaning: Meaning
+
+    def arrays(self) -> Tree:
+        """Return the arrays that it stands for."""
+        return self.meaning.arrays(self.values, unpack_places(self.places, self.meaning.size, self.meaning.kept))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["values", "key"], meta_fields=["meaning"])
+@dataclass(frozen=True)
+class Drawn:
+    """Some entries of arrays, and the random key from which both sides draw their places."""
+
+    values: Any
+    key: Any
+    meaning: Meaning
+
+    def arrays(self) -> Tree:
+        """Return the arrays that it stands for."""
+        key = jax.random.wrap_key_data(jnp.asarray(self.key))
+        return self.meaning.arrays(self.values, drawn_places(key, self.meaning.size, self.meaning.kept))
+
+
+def drawn_places(key: Any, size: int, kept: int) -> Any:
+    """Return places drawn uniformly without replacement."""
+    return jax.random.permutation(key, size)[:kept].astype(jnp.int32)
 
 
 class Qsgd(Transform):
@@ -42,14 +93,21 @@ class Qsgd(Transform):
     .. math:: Q(v)_k = \|v\|\,\mathrm{sign}(v_k)\,\frac{\xi_k}{s}, \qquad
        \xi_k = \lfloor s|v_k|/\|v\|\rfloor + \mathrm{Bernoulli}\big(\text{the remainder}\big)
 
-    An entry travels as one byte where s ≤ 127 and as two up to s = 32767 (without further entropy coding), and a norm
-    with each array.
+    An entry is sent as one byte if s ≤ 127 and as two up to s = 32767 (without further entropy coding), with a norm
+    for each array.
+
+    The variance of Q(v) is up to :math:`\omega\|v\|^2` with :math:`\omega = \min(d/s^2, \sqrt d/s)`, more than all of v
+    in a large array on few levels. Methods that record what was sent then blow up. ``shrink=True`` sends
+    :math:`\alpha Q(v)` with the α for which it is nearest to v, and no farther than 0 is: about the 1/(1 + ω) by which
+    DIANA shortens the steps of its memory. It costs nothing, since α is a factor of the norm that travels.
 
     Args:
       levels: s.
+      shrink: whether to send αQ(v), which is biased and nearer to v.
     """
 
     levels: int = count()
+    shrink: bool = choice(default=False, choices=(True, False), kw_only=True)
 
     def validate(self) -> None:
         """A level must fit into 16 bits."""
@@ -64,8 +122,11 @@ class Qsgd(Transform):
             norm = jnp.sqrt((v * v).sum())
             exact = self.levels * (abs(v) / (norm + (norm == 0)))
             below = jnp.floor(exact)
-            level = below + (jax.random.uniform(key, v.shape, v.dtype) < exact - below)
-            return Quantized((jnp.sign(v) * level).astype(integer), norm)
+            level = jnp.sign(v) * (below + (jax.random.uniform(key, v.shape, v.dtype) < exact - below))
+            if self.shrink:
+                square = (level * level).sum()
+                norm = self.levels * (level * v).sum() / (square + (square == 0))
+            return Quantized(level.astype(integer), norm)
 
         return _map_with_keys(quantise, key, upload), state
 
@@ -79,23 +140,24 @@ class Qsgd(Transform):
 
 
 class _Sparsifier(Transform):
-    """Some entries of each array, as values and int32 places; what is left out may be sent later."""
+    """Some entries of arrays; what is left out may be sent later."""
 
     fraction: float = choice()
     error_feedback: bool = choice(default=True, choices=(True, False), kw_only=True)
+    over: Literal["array", "model"] = choice(default="array", choices=("array", "model"), kw_only=True)
+    bits: Bits | None = choice(default=None, choices=(None, 8, 16), kw_only=True)
 
     def validate(self) -> None:
         """The share of entries must lie in (0, 1]."""
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"{self.label}: fraction={self.fraction!r} must be a number in (0, 1]")
+        check_number(f"{self.label}: fraction", self.fraction, PROBABILITY)
 
     @property
     def feeds_back(self) -> bool:
         """Whether what was left out is sent later."""
         return self.error_feedback
 
-    def places(self, key: Any, flat: Any, kept: int) -> Any:
-        """Return the places of the ``kept`` entries that travel."""
+    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Sparse | Drawn:
+        """Return the entries that travel."""
         raise NotImplementedError
 
     def init(self, upload: Tree) -> Tree:
@@ -103,67 +165,82 @@ class _Sparsifier(Transform):
         return zeros(upload) if self.error_feedback else ()
 
     def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
-        """Pick entries of the upload, to which all that was left out before is added."""
+        """Pick entries of the upload plus all that was left out before."""
         due = add(upload, state) if self.error_feedback else upload
 
-        def pick(key: Any, v: Any) -> Sparse:
-            flat = v.reshape(-1)
-            indices = self.places(key, flat, max(1, round(self.fraction * flat.size))).astype(jnp.int32)
-            return Sparse(flat[indices], indices, v.shape)
+        def pick(key: Any, tree: Tree) -> Sparse | Drawn:
+            leaves, structure = jax.tree.flatten(tree)
+            flat = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
+            kept = min(flat.size, max(1, round(self.fraction * flat.size)))
+            shapes = tuple(leaf.shape for leaf in leaves)
+            return self.pick(key, flat, Meaning(structure, shapes, str(flat.dtype), kept, self.bits))
 
-        payload = _map_with_keys(pick, key, due)
+        payload = pick(key, due) if self.over == "model" else _map_with_keys(pick, key, due)
         return payload, sub(due, self.decode(payload)) if self.error_feedback else state
 
     def decode(self, payload: Tree) -> Tree:
         """Return arrays that are zero but at the places that travelled."""
-
-        def unfold(p: Sparse) -> Any:
-            size = 1
-            for length in p.shape:
-                size *= length
-            return jnp.zeros(size, p.values.dtype).at[p.indices].set(p.values).reshape(p.shape)
-
-        return jax.tree.map(unfold, payload, is_leaf=lambda p: isinstance(p, Sparse))
+        return jax.tree.map(lambda p: p.arrays(), payload, is_leaf=lambda p: isinstance(p, Sparse | Drawn))
 
 
 class TopK(_Sparsifier):
-    r"""Top-k sparsification: the entries of each array that are largest in modulus, with error feedback.
+    r"""Top-k sparsification: the entries that are largest in modulus, with error feedback.
 
     .. math:: \text{send } C(u + e), \qquad e \leftarrow u + e - C(u + e)
 
-    FedAvg and its kin need the feedback. Methods whose clients record what was really sent (SCAFFOLD, LoSAC, FedADMM,
+    FedAvg and similar methods need the feedback. Methods that record what was really sent (SCAFFOLD, LoSAC, FedADMM,
     VRL-SGD) already send later what they left out: with both it is sent twice, and SCAFFOLD diverges, so give these
     ``error_feedback=False``.
 
+    The places travel in increasing order, by Elias–Fano coding (about 2 + log₂(1/fraction) bits each) or as a bitmap,
+    whichever is smaller.
+
     Args:
-      fraction: the share of each array's entries that travel, at least one.
+      fraction: the share of the entries that travel, at least one.
       error_feedback: whether the client keeps e, and so sends later what it left out.
+      over: whether the entries are picked in each ``"array"`` by itself or in the ``"model"`` as a whole.
+      bits: 16 (as bfloat16) or 8 (as multiples of the 127th part of the largest) for each value; by default those of
+        the model. The rounding is left out like the entries, and so sent later too.
     """
 
-    def places(self, key: Any, flat: Any, kept: int) -> Any:
-        """Return the places of the largest entries."""
-        return jax.lax.top_k(abs(flat), kept)[1]
+    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Sparse:
+        """Pick the largest entries."""
+        places = jnp.sort(jax.lax.top_k(abs(flat), meaning.kept)[1]).astype(jnp.int32)
+        return Sparse(pack_values(flat[places], self.bits), pack_places(places, meaning.size), meaning)
 
 
 class RandomK(_Sparsifier):
-    r"""Random-k sparsification: entries of each array drawn uniformly without replacement, with error feedback.
+    r"""Random-k sparsification: entries drawn uniformly without replacement, with error feedback.
 
     .. math:: \text{send } C(u + e), \qquad e \leftarrow u + e - C(u + e)
 
-    The entries are sent as they are, not scaled up to be unbiased: error feedback makes up for the rest. It is not for
-    methods that record what was sent; see :class:`TopK`.
+    The entries are sent as they are, not scaled up to be unbiased: error feedback makes up for the rest. For methods
+    that record what was sent, see :class:`TopK`. Places do not travel: the random key from which both sides draw them
+    does, in 8 bytes.
 
     Args:
-      fraction: the share of each array's entries that travel, at least one.
+      fraction: the share of the entries that travel, at least one.
       error_feedback: whether the client keeps e, and so sends later what it left out.
+      over: whether the entries are picked in each ``"array"`` by itself or in the ``"model"`` as a whole.
+      bits: 16 or 8 for each value, as for :class:`TopK`.
+      same_places: whether all clients of a round send the same places, so that their values can be summed without
+        being read, as secure aggregation does.
     """
 
-    def places(self, key: Any, flat: Any, kept: int) -> Any:
-        """Return places drawn at random."""
-        return jax.random.permutation(key, flat.size)[:kept]
+    same_places: bool = choice(default=False, choices=(True, False), kw_only=True)
+
+    @property
+    def common(self) -> bool:
+        """Whether the places are drawn for all clients at once."""
+        return self.same_places
+
+    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Drawn:
+        """Pick entries at random."""
+        places = drawn_places(key, meaning.size, meaning.kept)
+        return Drawn(pack_values(flat[places], self.bits), jax.random.key_data(key), meaning)
 
 
 def _map_with_keys(function: Any, key: Any, tree: Tree) -> Tree:
     leaves, structure = jax.tree.flatten(tree)
-    keys = [jax.random.fold_in(key, place) for place in range(len(leaves))]
+    keys = [_random.leaf_key(key, place) for place in range(len(leaves))]
     return map_trees(function, jax.tree.unflatten(structure, keys), tree)

@@ -1,68 +1,113 @@
-"""What an algorithm is: pure functions that say what the server keeps and sends, and what a client does with it.
+"""The contract of an algorithm: pure functions for what the server keeps and sends, and what a client does with it.
 
 An algorithm is a frozen pytree (:class:`losac._settings.Settings`): its numbers are leaves, its counts static. One
 round is a list of phases, almost always one, and a phase goes
 
     server ── broadcast ──▶ message ── begin ▶ step … step ▶ end ──▶ upload ── Σ over clients ──▶ update ──▶ server
 
-The functions use operators only, so the same ones run under JAX, NumPy and PyTorch; whoever runs them (the compiled
+The functions use operators only, so the same ones run under JAX, NumPy and PyTorch; the caller (the compiled
 simulator, a Flower client) supplies the loop, the gradients and the random numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
-from losac._settings import POSITIVE, Settings, choice, count, node, number
+import jax
+from jaxtyping import Int, Key, Num
+
+from losac._checks import shown
+from losac._settings import POSITIVE, Settings, choice, count, node, number, snake_case
+from losac.algorithms.facts import Axis, Example, Scale, Theory
 from losac.algorithms.transform import Transform
-from losac.trees import Tree, zeros
+from losac.trees import Array, Tree, squared_norm, zeros
+
+SAMPLED = "clients_per_round"
+STEPS = frozenset({"step_size", "local_steps", "blocks", "batch_size", "epochs", "clip_norm", "local_optimizer"})
+"""The settings of the local steps and of their data."""
 
 Gradient = Callable[[Tree], Tree]
 Clients = Literal["sample", "same", "all"]
 
 
-class Federation(NamedTuple):
-    """What everybody knows: N, the planned S, and prox_{step·Ψ} as ``prox(x, step)``."""
+class ValuedGradient:
+    """A gradient that can return the loss too: ``g(w)`` and ``g.with_value(w)``, for the cost of one gradient."""
 
-    clients: Any
-    sampled: Any
+    def __init__(self, gradient: Gradient, with_value: Callable[[Tree], tuple[Any, Tree]]) -> None:
+        self.gradient, self.with_value = gradient, with_value
+
+    def __call__(self, w: Tree) -> Tree:
+        """Return the gradient."""
+        return self.gradient(w)
+
+
+def valued(gradient: Gradient) -> ValuedGradient:
+    """Return a gradient with zero for its value, for finding shapes and costs."""
+    return ValuedGradient(gradient, lambda w: (squared_norm(zeros(w)), gradient(w)))
+
+
+class LossNeededError(ValueError):
+    """A step needs the value of the loss, which is not known where it is taken."""
+
+
+def value_and_gradient(grad: Gradient, w: Tree) -> tuple[Any, Tree]:
+    """Return the loss on a step's data and its gradient, both with the client's weight.
+
+    >>> value_and_gradient(ValuedGradient(lambda w: 2 * w, lambda w: (w * w, 2 * w)), 3.0)
+    (9.0, 6.0)
+    """
+    if not hasattr(grad, "with_value"):
+        raise LossNeededError(
+            "this algorithm needs the value of the loss, and here only its gradient is known; a client in NumPy gets "
+            "it by loss=…"
+        )
+    found: tuple[Any, Tree] = grad.with_value(w)
+    return found
+
+
+class Federation(NamedTuple):
+    """What server and clients know: N, the planned S, and prox_{step·Ψ} as ``prox(x, step)``."""
+
+    clients: int
+    sampled: int
     prox: Callable[[Tree, Any], Tree]
 
 
 class Local(NamedTuple):
-    """What a client knows besides: its M, its number of local steps K, and its exact gradient ∇f_i(x).
+    """What a client also knows: its M, its number of local steps K, and its exact gradient ∇f_i(x).
 
     ``slot`` is its place, from 0, among the clients of the round, and ``common`` a random key that all of these share.
-    Every gradient it is given already carries the client's weight N·p_i, so that all algorithms minimise
+    Every gradient it is given already carries the client's weight N·p_i: all algorithms minimise
     Σ p_i f_i by plain averages.
     """
 
-    clients: Any
-    sampled: Any
+    clients: int
+    sampled: int
     prox: Callable[[Tree, Any], Tree]
-    blocks: Any
-    steps: Any
+    blocks: int
+    steps: int | Num[Array, ""]
     gradient: Gradient
-    slot: Any
-    common: Any
+    slot: int | Int[Array, ""]
+    common: Key[Array, ""]
 
 
 class Received(NamedTuple):
-    """All that the server sees of a phase: the sum of the uploads and how many they were.
+    """All that the server sees of a phase: the sum of the uploads and their number.
 
-    With ``weighting="average"`` both are weighted by N·p_i. Enough for all-reduce and secure aggregation.
+    With ``weighting="average"`` both are weighted by N·p_i, and the server does not change in a round with all weights
+    zero. Enough for all-reduce and secure aggregation.
     """
 
     total: Tree
-    count: Any
+    count: Num[Array, ""]
 
 
 class Draw(NamedTuple):
     """How a client draws its local data.
 
     ``steps`` steps, each on one of M fixed blocks drawn with replacement (the paper; M = 1 is the full batch); or on
-    shuffled mini-batches, for so many steps or ``epochs`` passes.
+    shuffled mini-batches, for ``steps`` steps or ``epochs`` passes.
     """
 
     steps: int | None = None
@@ -74,8 +119,9 @@ class Draw(NamedTuple):
 class Phase(Settings):
     """One exchange with some clients; an algorithm with a single phase is that phase itself."""
 
+    schedules = True
     clients: ClassVar[Clients] = "sample"
-    """Whom the phase addresses: a fresh sample, the clients of the phase before, or all."""
+    """Which clients take part in the phase: a fresh sample, those of the phase before, or all."""
     table: ClassVar[bool] = False
     """Whether the client keeps one entry y_j for each block; then ``step`` takes y_j and returns the new one."""
 
@@ -86,7 +132,7 @@ class Phase(Settings):
 
     @property
     def draw(self) -> Draw:
-        """How many local steps there are, and on which data; none where the phase only begins and ends."""
+        """The number of local steps and their data; none if the phase only begins and ends."""
         return Draw(steps=0)
 
     def broadcast(self, server: Tree) -> Tree:
@@ -98,7 +144,7 @@ class Phase(Settings):
         return message, client
 
     def step(self, here: Local, message: Tree, client: Tree, local: Tree, grad: Gradient, *y: Tree) -> Tree:
-        """Return the local variables after one step (with the new y_j where there is a table)."""
+        """Return the local variables after one step (with the new y_j if there is a table)."""
         raise NotImplementedError
 
     def end(self, here: Local, message: Tree, client: Tree, local: Tree) -> tuple[Tree, Tree]:
@@ -113,16 +159,31 @@ class Phase(Settings):
 class Algorithm(Phase):
     """The common part of all algorithms: their state, and how a client draws its data."""
 
+    title: ClassVar[str] = ""
+    """Its name in tables and figures; not inherited: by default the name users write."""
+    tuned: ClassVar[Axis] = {}
+    """What to tune besides the step size, with its values."""
+    example: ClassVar[Example] = Example()
+    """Settings that suit it on a problem of a given scale."""
+    theory: ClassVar[tuple[Theory, ...]] = ()
+    """Where it settles by theory, for one or more choices of its settings; not inherited."""
     composite: ClassVar[bool] = False
-    """Whether a regulariser Ψ is taken in by proximal steps."""
+    """Whether it handles a regulariser Ψ by proximal steps."""
     partial: ClassVar[bool] = True
     """Whether clients may be sampled; else every round needs all of them."""
     server_rows: ClassVar[bool] = False
     """Whether the server keeps a state for each client, and so must see single uploads (``receive``)."""
+    same_steps: ClassVar[bool] = False
+    """Whether all clients must take equally many local steps."""
     restarts_alone: ClassVar[bool] = True
-    """Whether a client that lost its state may start anew, its ``holding`` taken back, while others keep theirs."""
+    """Whether a client that lost its state may start again, its ``holding`` taken back, while others keep theirs."""
     tailored_steps: ClassVar[str] = ""
-    """Why clipped gradients and other local optimisers would break the method; empty where they do not."""
+    """Why clipped gradients and other local optimisers would break the method; empty if they do not."""
+    free: ClassVar[frozenset[str]] = frozenset()
+    """The settings, and ``clients_per_round``, that may change while the state is kept: server and clients then still
+    agree, and the method ends where it would have ended. Not inherited, and none unless declared."""
+    meanings: ClassVar[Mapping[str, str]] = {}
+    """How the state depends on settings that are not free, for the error that refuses another value."""
 
     step_size: Any = number(domain=POSITIVE)
     local_steps: int | None = count(default=None)
@@ -132,8 +193,25 @@ class Algorithm(Phase):
     uploads: tuple[Transform, ...] = node(default=(), kw_only=True)
     """Transforms of the upload, applied in this order before it leaves the client."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        cls.free = own.get("free", frozenset())
+        cls.title = own.get("title", snake_case(cls.__name__))
+        cls.theory = own.get("theory", ())
+
+    @classmethod
+    def for_scale(cls, scale: Scale, example: Example | None = None) -> Self:
+        """Return the algorithm with the settings of an example, its own if not given, for a problem of this scale."""
+        return cls(**(example or cls.example).settings_at(scale))
+
     def validate(self) -> None:
         """Refuse ways of drawing data that contradict each other."""
+        if not isinstance(self.uploads, tuple) or not all(isinstance(t, Transform) for t in self.uploads):
+            raise ValueError(
+                f"{self.label}: uploads={shown(self.uploads)} must be a tuple of transforms, such as "
+                "uploads=(losac.algorithms.qsgd(levels=4),)"
+            )
         if self.blocks and self.batch_size:
             raise ValueError(f"{self.label}: say blocks={self.blocks} or batch_size={self.batch_size}, not both")
         if self.epochs and not self.batch_size:
@@ -143,8 +221,8 @@ class Algorithm(Phase):
         records = type(self).record is not Algorithm.record
         if records and any(transform.feeds_back for transform in self.uploads):
             raise ValueError(
-                f"{self.label} records in its control variates what was really sent: what a transform leaves out "
-                "comes again by itself, and error feedback would send it twice; use error_feedback=False"
+                f"{self.label} records in its control variates what was really sent: they send later what a "
+                "transform leaves out, and error feedback would send it twice; use error_feedback=False"
             )
         self._validate_uploads()
         if self.table and self.batch_size:
@@ -162,7 +240,7 @@ class Algorithm(Phase):
                 continue
             if place < len(self.uploads) - 1:
                 raise ValueError(
-                    f"{self.label}: {transform} counts on the bounds of the uploads as they are summed: let it be the "
+                    f"{self.label}: {transform} relies on the bounds of the uploads that are summed: let it be the "
                     "last of the uploads' transforms"
                 )
             if self.server_rows:
@@ -178,18 +256,18 @@ class Algorithm(Phase):
 
     @property
     def draw(self) -> Draw:
-        """One step on the full batch unless told otherwise; one epoch where only a batch size is given."""
+        """One step on the full batch by default; one epoch if only a batch size is given."""
         if self.batch_size is None:
             return Draw(self.local_steps or 1, self.blocks or 1)
         epochs = self.epochs if self.local_steps else self.epochs or 1
         return Draw(self.local_steps, 1, self.batch_size, epochs)
 
     def transforms(self) -> tuple[Transform, ...]:
-        """Return what an upload passes through before it leaves the client."""
+        """Return the transforms of an upload before it leaves the client."""
         return self.uploads
 
     def transforms_of(self, phase: Phase) -> tuple[Transform, ...]:
-        """Return what the uploads of one of the phases pass through."""
+        """Return the transforms of the uploads of one of the phases."""
         if phase is self:
             return self.transforms()
         others = (transform.elsewhere() for transform in self.transforms())
@@ -216,37 +294,41 @@ class Algorithm(Phase):
         return zeros(x)
 
     def init_server_row(self, x: Tree) -> Tree:
-        """Return what the server keeps for one client, before it first hears of it."""
+        """Return what the server keeps for one client before its first upload."""
         return ()
 
     def receive(self, row: Tree, upload: Tree) -> tuple[Tree, Tree]:
-        """Return what one upload adds to the sum and the server's next row, where ``server_rows``."""
+        """Return what one upload adds to the sum and the server's next row; only with ``server_rows``."""
         return upload, row
 
-    def drop_row(self, here: Federation, server: Tree, row: Tree) -> Tree:
-        """Return the server's state without what its row for one client stands for, where ``server_rows``."""
+    def drop_row(self, here: Federation, server: Tree, row: Tree, weight: Any) -> Tree:
+        """Return the server's state without the contribution of one client's row; only with ``server_rows``.
+
+        ``weight`` is that of the client's uploads in the sums: N·p_i with ``weighting="average"``, else 1.
+        """
         return server
 
-    def record(self, here: Local, upload: Tree, sent: Tree, client: Tree, *y: Tree) -> tuple[Tree, ...]:
-        """Return the client's state (and last table entry) corrected to what was really sent.
+    def record(self, here: Local, upload: Tree, sent: Tree, client: Tree) -> tuple[Tree, Tree]:
+        """Return the client's state corrected to what was really sent, and what to add to the sum of its table entries.
 
         Called only where transforms changed the upload; without it a control variate and the server's sum of them
-        would drift apart.
+        would drift apart. Every entry that the client visited in the round gets an equal part of the second; () where
+        there is nothing to add.
         """
-        return client, *y
+        return client, ()
 
     def credit(self, upload: Tree) -> Tree:
-        """Return what an upload adds to the server's sum over all clients' states; () where there is no such sum."""
+        """Return what an upload adds to the server's sum over all clients' states; () if there is no such sum."""
         return ()
 
     def holding(self, here: Federation, start: Tree, client: Tree, table: Tree) -> Tree:
-        """Return the sum of all credits of a client's uploads so far, read off its state; it started from x⁰."""
+        """Return the sum of all credits of a client's uploads so far, computed from its state; it started from x⁰."""
         return ()
 
     def shift(self, here: Federation, server: Tree, credit: Tree) -> Tree:
-        """Return the server's state with a credit added to its sum, and the model where it is.
+        """Return the server's state with a credit added to its sum, and the model unchanged.
 
-        What a client added can so be taken back, or added again, without another upload.
+        What a client added can thus be taken back, or added again, without another upload.
         """
         return server
 
@@ -255,26 +337,63 @@ class Algorithm(Phase):
         """Whether a round counts only when every client that was asked answers."""
         return not self.partial
 
+    @property
+    def keeps_only_the_model(self) -> bool:
+        """Whether only the model is kept between rounds, besides what the uploads' transforms keep."""
+        kept = ("init", "init_client", "init_server_row")
+        return not self.table and all(getattr(type(self), name) is getattr(Algorithm, name) for name in kept)
+
+    def bound(self, sampled: int) -> dict[str, Any]:
+        """Return what must not change while the state is kept: all settings and S, except the free ones."""
+        everything = {**self.settings(), "blocks": self.draw.blocks, SAMPLED: sampled}
+        free = everything.keys() - {"uploads"} if self.keeps_only_the_model else self.free
+        return {name: value for name, value in everything.items() if name not in free}
+
     def draw_steps(self, uniform: Any) -> Any:
-        """Return this round's number of local steps from one uniform number, where it is random; else None."""
+        """Return this round's number of local steps from one uniform number if it is random; else None."""
         return None
 
     def check_state(self, here: Federation, server: Tree, clients: Tree, table: Tree) -> None:
-        """Raise ValueError where a given start contradicts the method's invariant (arrays lead with N)."""
+        """Raise ValueError if a given start contradicts the method's invariant (arrays lead with N)."""
+
+
+def checked_upload(algorithm: Algorithm, upload: Tree) -> Tree:
+    """Return an upload; refuse one with a Python number in it, which has no dtype, and so no size and no sum."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(upload):
+        if not hasattr(leaf, "dtype"):
+            raise TypeError(
+                f"{algorithm.label}: its upload has the Python number {leaf!r} at {jax.tree_util.keystr(path) or 'x'}: "
+                "uploads hold arrays, so return jnp.asarray of it, in the dtype of the model"
+            )
+    return upload
 
 
 class LocalMethod(Algorithm):
-    """The common settings of methods whose clients take gradient steps of length η."""
+    """The common settings of methods with clients that take gradient steps of length η."""
 
     clip_norm: Any = number(default=None, domain=POSITIVE, kw_only=True)
     """Largest norm of a stochastic gradient before it is used."""
     local_optimizer: Callable[[Any], Any] | None = choice(default=None, kw_only=True)
-    """An optax optimiser as a function of the step size, such as ``optax.adam``, in place of plain steps."""
+    """An optax optimiser as a function of the step size, such as ``optax.adam``, instead of plain steps."""
 
     def validate(self) -> None:
-        """Refuse local optimisers and clipping where they would break the correction."""
+        """Refuse local optimisers and clipping if they would break the correction."""
         super().validate()
+        if self.local_optimizer is not None and not _makes_optimizer(self.local_optimizer):
+            raise ValueError(
+                f"{self.label}: local_optimizer={shown(self.local_optimizer)} must be a function of the step size, "
+                "such as optax.adam"
+            )
         if self.tailored_steps:
             for name in ("local_optimizer", "clip_norm"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{self.label} cannot take {name}: {self.tailored_steps}")
+
+
+def _makes_optimizer(function: Any) -> bool:
+    """Whether a function of the step size returns an optimiser like optax's."""
+    try:
+        made = function(1.0)
+    except Exception:
+        return False
+    return hasattr(made, "init") and hasattr(made, "update")

@@ -9,7 +9,7 @@ from losac.trees import Tree, axpy, scale, squared_norm
 
 
 class Walk(NamedTuple):
-    """A local model, and the state of the local optimiser where there is one."""
+    """A local model, and the state of the local optimiser if there is one."""
 
     w: Tree
     optimizer: Any
@@ -21,7 +21,7 @@ def start(method: LocalMethod, x: Tree) -> Walk:
 
 
 def descend(method: LocalMethod, walk: Walk, g: Tree) -> Walk:
-    """Take one step along −g: clipped, and by the local optimiser, where these are asked for."""
+    """Take one step along −g: clipped, and by the local optimiser, if these are set."""
     if method.clip_norm is not None:
         norm = squared_norm(g) ** 0.5
         excess = norm / method.clip_norm

@@ -5,11 +5,13 @@ References: J. Dean et al., *Large scale distributed deep networks*, 2012; as Fe
 
 from __future__ import annotations
 
-from losac.algorithms.contract import Algorithm, Draw, Federation, Gradient, Local, Received
+from losac.algorithms.contract import Federation, Gradient, Local, Received
+from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
+from losac.algorithms.one_gradient import OneGradient
 from losac.trees import Tree, axpy
 
 
-class Dsgd(Algorithm):
+class Dsgd(OneGradient):
     r"""Distributed SGD.
 
     .. math:: x \leftarrow \mathrm{prox}_{\eta\Psi}\Big(x - \frac{\eta}{S}\sum_{i\in\mathcal S} g_i(x)\Big)
@@ -17,20 +19,25 @@ class Dsgd(Algorithm):
     Args:
       step_size: η, the server's step.
       blocks, batch_size: how the one gradient is drawn; the full local gradient by default.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.dsgd(step_size=1e-2)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/1602.05629
     """
 
+    title = "DSGD"
+    tuned = axis()
+    example = Example(0.3, local_steps=None)
+    theory = (Theory(EXACT, BIASED, BIASED),)
+
     composite = True
-
-    def validate(self) -> None:
-        """A client of DSGD takes no step of its own."""
-        super().validate()
-        if self.local_steps not in (None, 1) or self.epochs:
-            raise ValueError("dsgd sends one gradient a round: local_steps must be 1; use fedavg for local steps")
-
-    @property
-    def draw(self) -> Draw:
-        """One gradient, whatever it is drawn from."""
-        return Draw(1, self.blocks or 1, self.batch_size)
 
     def step(self, here: Local, x: Tree, client: Tree, local: Tree, grad: Gradient) -> Tree:
         """Return the gradient at the broadcast model."""

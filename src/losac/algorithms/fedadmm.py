@@ -7,18 +7,20 @@ learning framework with adaptivity to system heterogeneity*, ICDE 2022.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 
 from losac._settings import POSITIVE, choice, count, is_schedule, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis, curvature
 from losac.algorithms.invariant import require_mean
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
 
 class Consensus(NamedTuple):
-    """The server's model Z, and (1/N) Σ_i (π_i/ρ + X_i) over all clients, of which Gong et al. need none."""
+    """The server's model Z, and (1/N) Σ_i (π_i/ρ + X_i) over all clients; Gong et al. do not need it."""
 
     z: Tree
     mean: Tree
@@ -29,6 +31,29 @@ class Primal(NamedTuple):
 
     x: Tree
     pi: Tree
+
+
+APPENDIX = Example(
+    0.3,
+    settings={
+        "rho": curvature,
+        "variant": "appendix",
+        "server_step": lambda scale: 0.5 / (scale.clients * scale.curvature),  # Ψ is N·ρ-strongly convex at the server
+    },
+)
+GONG = Example(
+    settings={
+        "rho": lambda scale: 0.3 * scale.curvature,
+        "variant": "gong",
+        "server_step": lambda scale: scale.sampled / scale.clients,
+    }
+)
+"""Gong et al.'s variant with γ = S/N, the only server step that ends at the optimum."""
+GONG_WITH_FULL_SERVER_STEP = Example(
+    local_steps=40,
+    settings={"rho": lambda scale: 0.3 * scale.curvature, "variant": "gong", "server_step": 1.0},
+)
+"""γ = 1, which is stable only if the local problems are nearly solved."""
 
 
 class Fedadmm(LocalMethod):
@@ -43,8 +68,8 @@ class Fedadmm(LocalMethod):
 
     With ``"exact"``, the server's problem is solved instead, by
     :math:`Z = \mathrm{prox}_{\Psi/\rho}\big(\frac1N\sum_i (X_i + \pi_i/\rho)\big)`. The appendix hides a factor 1/N in
-    f_i; here the objective is (1/N) Σ f_i + Ψ with plain f_i in the local steps, so that Ψ stands with N in the
-    printed server step. The sum over all clients is kept up from the differences that the sampled ones send. Both
+    f_i; here the objective is (1/N) Σ f_i + Ψ with plain f_i in the local steps, so Ψ has the factor N in the
+    printed server step. The sum over all clients is updated by the differences that the sampled ones send. Both
     converge to the optimum with sampled clients and full local gradients; the printed γ = 10⁻⁴ lets Z follow slowly
     unless γNρ is large.
 
@@ -63,13 +88,41 @@ class Fedadmm(LocalMethod):
       step_size: η, the local step.
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       rho: ρ; by default the appendix's 5 (for a sum of losses), or Gong et al.'s 0.01 (for mean losses: multiply by n_i
-        where f_i is a sum).
+        if f_i is a sum).
       variant: ``"appendix"``, ``"exact"`` or ``"gong"``.
       server_step: γ; by default the appendix's 10⁻⁴, or 1 for Gong et al.; the exact step has none.
       server_iterations: how many server steps the appendix takes.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedadmm(step_size=1e-3, local_steps=5, blocks=5, rho=100.0, variant="exact")
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2204.03529
     """
 
+    title = "FedADMM"
+    tuned = axis(rho=(1.5, 5.0, 15.0, 50.0))
+    example = Example(0.3, settings={"rho": curvature, "variant": "exact"})
+    theory = (
+        Theory(EXACT, EXACT, BIASED, APPENDIX),
+        Theory(EXACT, EXACT, BIASED),
+        Theory(EXACT, EXACT, BIASED, GONG),
+        Theory(EXACT, BIASED, BIASED, GONG_WITH_FULL_SERVER_STEP),
+    )
+
     tailored_steps = "its local step solves the augmented Lagrangian with its multiplier; any other would not"
+    free = STEPS | {"server_step", "server_iterations", SAMPLED}
+    meanings: ClassVar[Mapping[str, str]] = {
+        "rho": "the server's sum has the clients' π/ρ in it",
+        "server_step": "Z is x⁰ and γ/S times all that the clients sent",
+        SAMPLED: "Z is x⁰ and γ/S times all that the clients sent",
+        "variant": "Gong et al. keep no mean of X + π/ρ",
+    }
 
     rho: Any = number(default=None, domain=POSITIVE, kw_only=True)
     variant: Literal["appendix", "exact", "gong"] = choice(
@@ -110,6 +163,11 @@ class Fedadmm(LocalMethod):
             return self.server_step
         return 1.0 if self.variant == "gong" else 1e-4
 
+    def bound(self, sampled: int) -> dict[str, Any]:
+        """With Gong et al., Z is made of all that the clients ever sent, in units of γ/S."""
+        bound = super().bound(sampled) | {"rho": self.penalty}
+        return bound | ({"server_step": self.length, SAMPLED: sampled} if self.variant == "gong" else {})
+
     def init(self, x: Tree) -> Consensus:
         """Start with X_i = Z and π_i = 0."""
         return Consensus(x, () if self.variant == "gong" else x)
@@ -127,7 +185,7 @@ class Fedadmm(LocalMethod):
         return Primal(x, zeros(x))
 
     def begin(self, here: Local, z: Tree, client: Primal) -> tuple[Primal, Primal]:
-        """Go on from X_i, or with Gong et al. from the broadcast model."""
+        """Continue from X_i, or with Gong et al. from the broadcast model."""
         return (client._replace(x=z) if self.variant == "gong" else client), client
 
     def step(self, here: Local, z: Tree, client: Primal, local: Primal, grad: Gradient) -> Primal:
@@ -148,9 +206,9 @@ class Fedadmm(LocalMethod):
             local = Primal(local.x, self._multiplier(local.pi, local.x, z))
         return axpy(1 / self.penalty, sub(local.pi, client.pi), sub(local.x, client.x)), local
 
-    def record(self, here: Local, upload: Tree, sent: Tree, client: Primal, *y: Tree) -> tuple[Tree, ...]:
+    def record(self, here: Local, upload: Tree, sent: Tree, client: Primal) -> tuple[Tree, Tree]:
         """Keep the π_i that the server believes in."""
-        return client._replace(pi=axpy(self.penalty, sub(sent, upload), client.pi)), *y
+        return client._replace(pi=axpy(self.penalty, sub(sent, upload), client.pi)), ()
 
     def update(self, here: Federation, server: Consensus, received: Received) -> Consensus:
         """Solve for Z, exactly or by the printed steps; Gong et al. move it by the mean."""
@@ -168,7 +226,7 @@ class Fedadmm(LocalMethod):
 
     @property
     def restarts_alone(self) -> bool:  # type: ignore[override]
-        """Gong et al. keep no sum at the server from which a client could be taken out."""
+        """Gong et al. keep no sum at the server, so no client could be taken out of it."""
         return self.variant != "gong"
 
     def credit(self, upload: Tree) -> Tree:
@@ -184,7 +242,7 @@ class Fedadmm(LocalMethod):
         return server if self.variant == "gong" else server._replace(mean=axpy(1 / here.clients, credit, server.mean))
 
     def check_state(self, here: Federation, server: Consensus, clients: Primal, table: Tree) -> None:
-        """Refuse a start whose mean is not that of X_i + π_i/ρ: its error would stay for ever."""
+        """Refuse a start with a mean other than that of X_i + π_i/ρ: its error would never vanish."""
         sums = axpy(1 / self.penalty, clients.pi, clients.x) if self.variant != "gong" else ()
         require_mean(
             sums,

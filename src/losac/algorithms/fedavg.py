@@ -6,12 +6,13 @@ AISTATS 2017.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from losac._settings import POSITIVE, choice, number
 from losac.algorithms import descent
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
+from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.trees import Tree, axpy, sub
 
 
@@ -29,7 +30,22 @@ class Fedavg(LocalMethod):
       weighting: where the task's client weights p_i act: in the ``"loss"`` (local steps on N·p_i·f_i, like all the
         other algorithms) or in the ``"average"`` of the models, as McMahan et al. write it.
       clip_norm, local_optimizer: see :class:`losac.algorithms.contract.LocalMethod`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedavg(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/1602.05629
     """
+
+    title = "FedAvg"
+    tuned = SERVER_STEPS
+    theory: ClassVar[tuple[Theory, ...]] = (Theory(BIASED, BIASED, BIASED),)
 
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
     weighting: Literal["loss", "average"] = choice(default="loss", choices=("loss", "average"), kw_only=True)

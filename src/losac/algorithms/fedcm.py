@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from losac._settings import POSITIVE, PROBABILITY, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import BIASED, OWN_SHARES, Theory
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
 
@@ -27,7 +28,7 @@ class Fedcm(LocalMethod):
        \Delta &\leftarrow \frac{1}{SK\eta}\sum_{i\in\mathcal S}(x - w_i), \qquad
        x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x).
 
-    Δ starts at zero. It settles away from the optimum when the clients differ and K > 1. Where clients differ in K,
+    Δ starts at zero. It settles away from the optimum when the clients differ and K > 1. If clients differ in K,
     each divides the mean distance by its own K.
 
     Args:
@@ -35,12 +36,29 @@ class Fedcm(LocalMethod):
       local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
       alpha: α, the share of the client's own gradient; 1 is FedAvg.
       server_step: γ.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedcm(step_size=3e-3, local_steps=5, blocks=5, alpha=0.3)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2106.10874
     """
+
+    title = "FedCM"
+    tuned = OWN_SHARES
+    theory = (Theory(BIASED, BIASED, BIASED),)
 
     tailored_steps = (
         "Δ is read off the distance travelled, (x − w)/(Kη), which is the mean direction only for plain "
         "steps of length η"
     )
+
+    free = STEPS | {"alpha", "server_step", SAMPLED}
 
     alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)

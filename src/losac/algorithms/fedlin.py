@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from losac._settings import POSITIVE, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.contract import STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.facts import EXACT, REFUSED, SERVER_STEPS, Theory
 from losac.algorithms.full_gradient import FullGradientOfAll
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
@@ -34,13 +35,30 @@ class Fedlin(LocalMethod):
       step_size: η, the local step; the paper's is η_i = η/K_i.
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       server_step: γ; 1 in the paper.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedlin(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2102.07053
     """
+
+    title = "FedLin"
+    tuned = SERVER_STEPS
+    theory = (Theory(EXACT, REFUSED, REFUSED),)
 
     partial = False
     tailored_steps = (
         "its local step is the whole estimate g − ∇f_i(x) + ∇f(x) of the global gradient, and clipping a part of it or "
         "passing it through momentum or Adam would leave the drift that the estimate is there to cancel"
     )
+
+    free = STEPS | {"server_step"}
 
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 

@@ -9,11 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from losac._settings import POSITIVE, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
-from losac.trees import Tree, axpy, sub
+from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
+from losac.trees import Tree, axpy, squared_norm, sub, zeros
 
 
 class Move(NamedTuple):
-    """How far a client's model moved, and by which length of steps, ηK."""
+    """How far a client's model moved, and the total length of its steps, ηK."""
 
     x: Tree
     length: Any
@@ -35,7 +36,22 @@ class Fedmid(LocalMethod):
       local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
       server_step: γ.
       prox: where the proximal steps are taken: ``"both"`` or ``"server"`` only.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedmid(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2011.08474
     """
+
+    title = "FedMiD"
+    tuned = SERVER_STEPS
+    theory = (Theory(BIASED, BIASED, BIASED),)
 
     composite = True
     tailored_steps = (
@@ -52,8 +68,9 @@ class Fedmid(LocalMethod):
         return here.prox(moved, self.step_size) if self.prox == "both" else moved
 
     def end(self, here: Local, x: Tree, client: Tree, w: Tree) -> tuple[Move, Tree]:
-        """Send how far the model moved, and by which length of steps."""
-        return Move(sub(w, x), self.step_size * here.steps), client
+        """Send how far the model moved, and the total length of the steps."""
+        length = squared_norm(zeros(x)) + self.step_size * here.steps  # an array, also where the step is a number
+        return Move(sub(w, x), length), client
 
     def update(self, here: Federation, x: Tree, received: Received) -> Tree:
         """Move the model by the mean; take the proximal step that is due for the mean length."""

@@ -11,6 +11,7 @@ from losac._settings import NONNEGATIVE, number
 from losac.algorithms import descent
 from losac.algorithms.contract import Gradient, Local
 from losac.algorithms.descent import Walk
+from losac.algorithms.facts import BIASED, Example, Theory, axis, curvature
 from losac.algorithms.fedavg import Fedavg
 from losac.trees import Tree, map_trees
 
@@ -26,9 +27,25 @@ class Fedprox(Fedavg):
     Args:
       step_size: η, the local step.
       local_steps, blocks, batch_size, epochs: how local data is drawn.
-      mu: μ; 0 is FedAvg. The usual 0.001 to 1 are for mean losses: multiply by n_i where f_i is a sum.
+      mu: μ; 0 is FedAvg. The usual 0.001 to 1 are for mean losses: multiply by n_i if f_i is a sum.
       server_step, weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedprox(step_size=1e-3, local_steps=5, blocks=5, mu=1.0)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/1812.06127
     """
+
+    title = "FedProx"
+    tuned = axis(mu=(0.01, 0.1, 1.0, 10.0))
+    example = Example(settings={"mu": curvature})
+    theory = (Theory(BIASED, BIASED, BIASED),)
 
     mu: Any = number(default=0.01, domain=NONNEGATIVE, kw_only=True)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from losac._settings import POSITIVE, choice, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
 
@@ -32,10 +33,26 @@ class Fedsaga(LocalMethod):
       local_steps, blocks: T and M.
       server_step: γ.
       average: ``"sampled"`` divides the sum of the updates by S, ``"all"`` by N as the paper's Algorithm prints.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedsaga(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2112.07839
     """
 
+    title = "FedSaga"
+    tuned = SERVER_STEPS
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
     table = True
-    tailored_steps = "its step is SAGA's, whose direction is only right when taken as it is"
+    free = STEPS - {"blocks"} | {"server_step", "average", SAMPLED}
+    tailored_steps = "its step is SAGA's, and any change of the direction would make it wrong"
 
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
     average: Literal["sampled", "all"] = choice(default="sampled", choices=("sampled", "all"), kw_only=True)

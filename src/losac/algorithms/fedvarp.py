@@ -6,9 +6,11 @@ participation in federated learning*, UAI 2022, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
-from losac.algorithms.contract import Federation, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Received
+from losac.algorithms.facts import BIASED, EXACT, SERVER_STEPS, Example, Theory
 from losac.algorithms.fedavg import Fedavg
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
@@ -21,7 +23,7 @@ class Remembered(NamedTuple):
 
 
 class Fedvarp(Fedavg):
-    r"""FedVARP: the server remembers each client's last update, and lets it stand in for those who are absent.
+    r"""FedVARP: the server remembers each client's last update, and uses it when the client is absent.
 
     With :math:`u_i = (w_i - x)/\eta` after FedAvg's local steps,
 
@@ -29,7 +31,7 @@ class Fedvarp(Fedavg):
        x \leftarrow x + \gamma\eta\Big(\frac1S\sum_{i\in\mathcal S}(u_i - y_i) + \frac1N\sum_{j=1}^N y_j\Big), \qquad
        y_i \leftarrow u_i \;\text{ for } i\in\mathcal S.
 
-    The y_i start at zero. It takes away the variance of sampling clients, not the drift: with full local gradients it
+    The y_i start at zero. It removes the variance of sampling clients, not the drift: with full local gradients it
     converges to where FedAvg with all clients does, which is the optimum for K = 1.
 
     Args:
@@ -37,9 +39,29 @@ class Fedvarp(Fedavg):
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       server_step: γ.
       weighting, clip_norm, local_optimizer: see :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedvarp(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2207.14130
     """
 
+    title = "FedVARP"
+    tuned = SERVER_STEPS
+    theory = (
+        Theory(EXACT, EXACT, BIASED, Example(local_steps=1)),
+        Theory(BIASED, BIASED, BIASED),
+    )
+
     server_rows = True
+    free = STEPS | {"server_step", SAMPLED}
+    meanings: ClassVar[Mapping[str, str]] = {"weighting": "the mean of the rows is weighted as their average is"}
 
     def init(self, x: Tree) -> Remembered:
         """Start with the mean of zeros."""
@@ -62,9 +84,9 @@ class Fedvarp(Fedavg):
         u = scale(1 / self.step_size, upload)
         return sub(u, y), u
 
-    def drop_row(self, here: Federation, server: Remembered, y: Tree) -> Remembered:
-        """Take y_i out of the mean."""
-        return Remembered(server.x, axpy(-1 / here.clients, y, server.mean))
+    def drop_row(self, here: Federation, server: Remembered, y: Tree, weight: Any) -> Remembered:
+        """Take y_i, with its weight, out of the mean."""
+        return Remembered(server.x, axpy(-weight / here.clients, y, server.mean))
 
     def update(self, here: Federation, server: Remembered, received: Received) -> Remembered:
         """Take SAGA's step over clients; renew the mean of the memory."""

@@ -1,4 +1,4 @@
-"""The phase in which clients send their exact local gradient at the server's model.
+"""The phase where clients send their exact local gradient at the server's model.
 
 Shared by the methods with an anchor gradient: Mime and its relatives, FedLin, S-Local-SVRG.
 """
@@ -44,11 +44,11 @@ class FullGradient(Phase):
         return here.gradient(x), client
 
     def update(self, here: Federation, server: Tree, received: Received) -> Tree:
-        """Hand the mean gradient to the algorithm."""
+        """Pass the mean gradient to the algorithm."""
         return self.absorb(server, scale(1 / received.count, received.total))
 
 
 class FullGradientOfAll(FullGradient):
-    """The same with all N clients, whoever is sampled: c = ∇f(x)."""
+    """The same with all N clients, sampled or not: c = ∇f(x)."""
 
     clients: ClassVar[Clients] = "all"

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from losac._settings import BELOW_ONE, POSITIVE, count, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import BIASED, MOMENTA, Example, Theory
 from losac.trees import Tree, axpy, map_trees, sub
 
 
@@ -25,14 +26,14 @@ class Window(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """The model x and the momentum m = (x of now − x of τ rounds ago)/τ."""
+    """The model x and the momentum m = (present x − x of τ rounds ago)/τ."""
 
     x: Tree
     m: Tree
 
 
 class Ghbm(LocalMethod):
-    r"""GHBM: heavy-ball momentum over the last τ rounds, in which about every client has taken part once.
+    r"""GHBM: heavy-ball momentum over the last τ rounds, enough for about every client to take part once.
 
     .. math::
        m = \frac{x^{(t)} - x^{(t-\tau)}}{\tau}, \qquad
@@ -48,9 +49,27 @@ class Ghbm(LocalMethod):
       window: τ, best near N/S.
       momentum: β.
       server_step: γ; 1 in the paper.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.ghbm(step_size=1e-3, local_steps=5, blocks=5, momentum=0.5, window=2)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2311.18578
     """
 
+    title = "GHBM"
+    tuned = MOMENTA
+    example = Example(0.05, settings={"window": 3})
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
     tailored_steps = "its momentum is a part of plain steps of length η, which clipping or an optimiser would rescale"
+
+    free = STEPS | {"momentum", "server_step", SAMPLED}
 
     window: int = count(default=10, kw_only=True)
     momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
@@ -84,7 +103,7 @@ class Ghbm(LocalMethod):
         return sub(w, message.x), client
 
     def update(self, here: Federation, server: Window, received: Received) -> Window:
-        """Move the model by the mean; the model of now takes the place of the oldest."""
+        """Move the model by the mean; the present model replaces the oldest."""
         past = map_trees(
             lambda p, x: jax.lax.dynamic_update_index_in_dim(p, x, server.oldest, 0), server.past, server.x
         )

@@ -1,4 +1,4 @@
-"""The check that a server's variable is the mean of what the clients hold, which several methods live by."""
+"""The check that a server's variable is the mean of what the clients hold, as several methods require."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-Local-SVRG: local SGD whose gradients are those of SVRG for the global loss.
+"""S-Local-SVRG: local SGD with SVRG's gradients of the global loss.
 
 Reference: E. Gorbunov, F. Hanzely, P. Richtárik, *Local SGD: unified theory and new efficient methods*, AISTATS 2021.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from losac._settings import POSITIVE, PROBABILITY, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.facts import EXACT, Example, Theory, axis
 from losac.algorithms.full_gradient import FullGradientOfAll
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
@@ -37,12 +38,30 @@ class LocalSvrg(LocalMethod):
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       refresh: q.
       server_step: γ; 1 in the paper.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.local_svrg(step_size=1e-3, local_steps=5, blocks=5, refresh=0.3)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2011.02828
     """
+
+    title = "S-Local-SVRG"
+    tuned = axis(refresh=(0.03, 0.1, 0.3, 1.0))
+    example = Example(settings={"refresh": 0.5})
+    theory = (Theory(EXACT, EXACT, EXACT),)
 
     tailored_steps = (
         "its local step is SVRG's, g(w) − g(y) + ∇f(y), and clipping a part of it or passing it through momentum or "
         "Adam would leave the drift that it is there to cancel"
     )
+
+    free = STEPS | {"refresh", "server_step", SAMPLED}
 
     refresh: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)

@@ -6,15 +6,17 @@ method for federated optimization*; equations (losac_local), (globalupdate), (lo
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from losac._settings import NONNEGATIVE, POSITIVE, choice, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import EXACT, SERVER_STEPS, Example, Scale, Theory
 from losac.algorithms.invariant import require_mean
-from losac.trees import Tree, axpy, map_trees, sub, zeros
+from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
 
 class Pair(NamedTuple):
@@ -33,6 +35,11 @@ def damping(clients: Any, sampled: Any) -> Any:
     return (sampled / clients) ** 0.5 / 5
 
 
+def paper_step(scale: Scale) -> float:
+    """Return a step size for the paper's scaling, which moves M·N/S times as far along the global gradient."""
+    return 0.1 / scale.curvature * scale.sampled / (scale.clients * scale.blocks)
+
+
 class Losac(LocalMethod):
     r"""LoSAC: every client refreshes its estimate of the global gradient after each local step.
 
@@ -44,7 +51,7 @@ class Losac(LocalMethod):
        x &\leftarrow x + \frac{\gamma}{N}\sum_{i\in\mathcal S}\Delta x_i, \qquad
        \phi \leftarrow \phi + \frac{N}{S}\sum_{i\in\mathcal S}\Delta\phi_i.
 
-    φ/N is then M·N/S times the delayed mean gradient, so that the printed prox step β = η minimises f + S/(NM)·Ψ. By
+    φ/N is then M·N/S times the delayed mean gradient, so the printed prox step β = η minimises f + S/(NM)·Ψ. By
     default β = η·NM/S, which minimises f + Ψ (``prox_step="matched"``); ``"printed"`` keeps the paper's.
 
     With ``scaling="exact"``, φ *is* the delayed mean gradient (1/NM) Σ_i Σ_j y_ij:
@@ -60,7 +67,7 @@ class Losac(LocalMethod):
     damps the swings that the delay causes, and too much of it lets the clients drift. By default δ = √(S/N)/5, found by
     ``losac reproduce damped``; :func:`losac.tuning.suggest` measures a step size for it.
 
-    y and φ start at zero. N/S is N over the *planned* clients per round, whoever answers.
+    y and φ start at zero. N/S is N over the *planned* clients per round, no matter how many answer.
 
     Args:
       step_size: η.
@@ -69,7 +76,27 @@ class Losac(LocalMethod):
       correction: δ of the exact scaling; √(S/N)/5 by default (1 is the unbiased one, smaller values damp it).
       server_step: γ.
       prox_step: see above; only for the paper's scaling.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.losac(step_size=3e-3, local_steps=5, blocks=5, scaling="exact")
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2112.07839
     """
+
+    title = "LoSAC"
+    tuned = SERVER_STEPS
+    theory = (
+        Theory(EXACT, EXACT, EXACT, Example(paper_step)),
+        Theory(EXACT, EXACT, EXACT, Example(settings={"scaling": "exact"})),
+        Theory(EXACT, EXACT, EXACT, Example(settings={"scaling": "exact", "correction": 1.0})),
+        Theory(EXACT, EXACT, EXACT, Example(settings={"scaling": "exact", "correction": 0.0})),
+    )
 
     table = True
     composite = True
@@ -77,6 +104,12 @@ class Losac(LocalMethod):
         "its local step is the whole estimate φ − y + g of the global gradient, and clipping a part of it or passing "
         "it through momentum or Adam would leave the drift that the estimate is there to cancel"
     )
+    free = STEPS - {"blocks"} | {"correction", "server_step", "prox_step"}
+    meanings: ClassVar[Mapping[str, str]] = {
+        SAMPLED: "φ is (N/S) Σ y in the paper's scaling",
+        "scaling": "φ is (N/S) Σ y in the paper's scaling, and Σ y/(NM) in the exact one",
+        "blocks": "the table has an entry for each block",
+    }
 
     scaling: Literal["paper", "exact"] = choice(default="paper", choices=("paper", "exact"), kw_only=True)
     correction: Any = number(default=None, domain=NONNEGATIVE, kw_only=True)
@@ -93,6 +126,11 @@ class Losac(LocalMethod):
             )
         if self.scaling == "exact" and self.prox_step == "printed":
             raise ValueError("losac: prox_step='printed' belongs to scaling='paper'; the exact scaling needs no repair")
+
+    def bound(self, sampled: int) -> dict[str, Any]:
+        """In the exact scaling φ does not depend on S."""
+        bound = super().bound(sampled)
+        return bound if self.scaling == "paper" else {k: v for k, v in bound.items() if k != SAMPLED}
 
     def init(self, x: Tree) -> Pair:
         """Start with φ = 0."""
@@ -127,10 +165,10 @@ class Losac(LocalMethod):
         """Send Δx_i and Δφ_i."""
         return Pair(sub(local.x, message.x), sub(local.phi, message.phi)), client
 
-    def record(self, here: Local, upload: Pair, sent: Pair, client: Tree, *y: Tree) -> tuple[Tree, ...]:
-        """Put what was lost or added on the way into the last table entry, so that φ stays the sum of them."""
+    def record(self, here: Local, upload: Pair, sent: Pair, client: Tree) -> tuple[Tree, Tree]:
+        """Put what was lost or added on the way into the table: φ stays the sum of its entries."""
         share = 1 if self.scaling == "paper" else here.clients * here.blocks
-        return client, map_trees(lambda y, s, u: y + share * (s - u), y[0], sent.phi, upload.phi)
+        return client, scale(share, sub(sent.phi, upload.phi))
 
     def update(self, here: Federation, server: Pair, received: Received) -> Pair:
         """Equation (globalupdate), or its exactly scaled form."""
@@ -162,6 +200,6 @@ class Losac(LocalMethod):
         require_mean(
             map_trees(lambda y: kappa * np.reshape(y, (-1, *np.shape(y)[2:])), table),
             server.phi,
-            "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, else 1/(NM)), so that it would "
+            "losac: this start has φ ≠ κ Σ_i Σ_j y_ij (κ = N/S in the paper's scaling, else 1/(NM)), and so it would "
             "converge to a wrong point; start at zero, or set φ to that sum",
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from losac._settings import BELOW_ONE, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
+from losac.algorithms.facts import BIASED, MOMENTA, Theory
 from losac.trees import Tree, axpy, sub, zeros
 
 
@@ -33,9 +34,26 @@ class Mfl(LocalMethod):
       step_size: η, the local step.
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       momentum: β.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.mfl(step_size=1e-3, local_steps=5, blocks=5, momentum=0.5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/1910.03197
     """
 
+    title = "MFL"
+    tuned = MOMENTA
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
     tailored_steps = "its local step is heavy ball with the momentum that the server averages"
+
+    free = STEPS | {"momentum", SAMPLED}
 
     momentum: Any = number(default=0.5, domain=BELOW_ONE, kw_only=True)
 

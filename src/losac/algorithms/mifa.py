@@ -7,6 +7,7 @@ unavailability*, NeurIPS 2021, Algorithm 1.
 from __future__ import annotations
 
 from losac.algorithms.contract import Federation, Received
+from losac.algorithms.facts import BIASED, EXACT, SERVER_STEPS, Example, Theory
 from losac.algorithms.fedvarp import Fedvarp, Remembered
 from losac.trees import axpy
 
@@ -27,7 +28,27 @@ class Mifa(Fedvarp):
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       server_step: γ.
       weighting, clip_norm, local_optimizer: see :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.mifa(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2106.04159
     """
+
+    title = "MIFA"
+    tuned = SERVER_STEPS
+    theory = (
+        Theory(EXACT, EXACT, BIASED, Example(local_steps=1)),
+        Theory(BIASED, BIASED, BIASED),
+    )
+
+    free = Fedvarp.free
 
     def update(self, here: Federation, server: Remembered, received: Received) -> Remembered:
         """Renew the mean of the memory; move along it."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from losac._settings import BELOW_ONE, POSITIVE, choice, number
-from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
+from losac.algorithms.facts import BIASED, EXACT, MOMENTA, SERVER_STEPS, Example, Theory
 from losac.algorithms.full_gradient import FullGradient
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
@@ -60,19 +61,36 @@ class MimeSvrg(LocalMethod):
        x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x).
 
     Both gradients of a step are taken on the same data. It needs two trips a round: c is the mean over the clients of
-    *this* round, so that it converges to the optimum with all clients and to a neighbourhood with sampled ones.
+    *this* round, so it converges to the optimum with all clients and to a neighbourhood with sampled ones.
 
     Args:
       step_size: η, the local step.
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       server_step: γ.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.mime_svrg(step_size=1e-3, local_steps=5, blocks=5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2008.03606
     """
+
+    title = "MimeSVRG"
+    tuned = SERVER_STEPS
+    theory = (Theory(EXACT, BIASED, BIASED),)
 
     clients = "same"
     tailored_steps = (
         "its local step is SVRG's, g(w) − g(x) + c, and clipping a part of it or passing it through momentum or Adam "
-        "would leave the drift that it is there to cancel; mime takes optimisers whose state the server keeps"
+        "would leave the drift that it is there to cancel; mime takes optimisers with their state at the server"
     )
+
+    free = STEPS | {"server_step", SAMPLED}
 
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 
@@ -144,7 +162,7 @@ class BaseOptimizer(LocalMethod):
 
 
 class Mime(MimeSvrg, BaseOptimizer):
-    r"""Mime: MimeSVRG's corrected gradient, used by an optimiser whose state is fixed during the local steps.
+    r"""Mime: MimeSVRG's corrected gradient, used by an optimiser with a state that is fixed during the local steps.
 
     .. math::
        w &\leftarrow w - \eta\, U\big(g_i(w) - g_i(x) + c,\; s\big), \\
@@ -160,7 +178,25 @@ class Mime(MimeSvrg, BaseOptimizer):
       momentum: β.
       decay: β₂, for Adam.
       epsilon: ε, for Adam. As printed, the first round has v = 0 and so takes steps (1−β)g/ε.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.mime(step_size=1e-3, local_steps=5, blocks=5, momentum=0.5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2008.03606
     """
+
+    title = "Mime"
+    tuned = MOMENTA
+    example = Example(0.05)
+    theory = (Theory(EXACT, BIASED, BIASED),)
+
+    free = MimeSvrg.free | {"momentum", "decay", "epsilon"}
 
     def init(self, x: Tree) -> Guided:
         """Start with c = 0, which the first phase replaces, and s = 0."""
@@ -177,14 +213,14 @@ class Mime(MimeSvrg, BaseOptimizer):
 
 
 class MimeLite(BaseOptimizer):
-    r"""MimeLite: local steps by an optimiser whose state the server keeps, without Mime's correction.
+    r"""MimeLite: local steps by an optimiser with its state at the server, without Mime's correction.
 
     .. math::
        w &\leftarrow w - \eta\, U\big(g_i(w), s\big), \qquad
        x \leftarrow x + \frac{\gamma}{S}\sum_{i\in\mathcal S}(w_i - x), \\
        s &\leftarrow V\Big(\frac1S\sum_{i\in\mathcal S}\nabla f_i(x),\; s\Big).
 
-    U and V are those of :class:`BaseOptimizer`. The full gradients travel with the updates, in one trip. It settles
+    U and V are those of :class:`BaseOptimizer`. The full gradients are sent with the updates, in one trip. It settles
     away from the optimum when the clients differ and K > 1.
 
     Args:
@@ -192,11 +228,28 @@ class MimeLite(BaseOptimizer):
       local_steps, blocks, batch_size, epochs: how local data is drawn.
       server_step: γ.
       optimizer, momentum, decay, epsilon: as for :class:`Mime`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.mime_lite(step_size=1e-3, local_steps=5, blocks=5, momentum=0.5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2008.03606
     """
+
+    title = "MimeLite"
+    tuned = MOMENTA
+    example = Example(0.2, settings={"momentum": 0.5})
+    theory = (Theory(BIASED, BIASED, BIASED),)
 
     tailored_steps = (
         "its local step is the base optimiser's, with the state that the server keeps; choose it by optimizer=…"
     )
+    free = Mime.free
 
     server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
 

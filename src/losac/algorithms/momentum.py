@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from losac._settings import PROBABILITY, number
 from losac.algorithms.contract import Federation, Gradient, Local, Received
+from losac.algorithms.facts import BIASED, EXACT, OWN_SHARES, Example, Theory
 from losac.algorithms.fedcm import Fedcm
 from losac.algorithms.scaffold import Pair, Scaffold
 from losac.trees import Tree, map_trees, scale, sub, zeros
@@ -38,7 +39,24 @@ class FedavgMomentum(Fedcm):
       local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
       alpha: α, the share of the client's own gradient, the paper's β; 1 is FedAvg.
       server_step: γ; the paper's is γKη.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedavg_momentum(step_size=3e-3, local_steps=5, blocks=5, alpha=0.3)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2306.16504
     """
+
+    title = "FedAvg-M"
+    tuned = OWN_SHARES
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
+    free = Fedcm.free
 
 
 class ScaffoldMomentum(Scaffold):
@@ -49,7 +67,7 @@ class ScaffoldMomentum(Scaffold):
        c_i^+ &= \frac1K\sum_{k<K} g_i(w^{(k)}), \qquad c \leftarrow c + \frac1N\sum_{i\in\mathcal S}(c_i^+ - c_i), \\
        \Delta &\leftarrow \frac{1}{SK\eta}\sum_{i\in\mathcal S}(x - w_i), \qquad x \leftarrow x - \gamma K\eta\Delta.
 
-    All but x start at zero, which keeps Σ c_i = N·c for ever. It converges with sampled clients and full local
+    All but x start at zero, so Σ c_i = N·c always holds. It converges with sampled clients and full local
     gradients.
 
     Args:
@@ -57,11 +75,28 @@ class ScaffoldMomentum(Scaffold):
       local_steps, blocks, batch_size, epochs: how local data is drawn; K is the number of steps.
       alpha: α, the share of the corrected gradient, the paper's β; 1 is SCAFFOLD.
       server_step: γ; the paper's is γKη.
-      option: how c_i is renewed: 2 as above, with the mean gradient read off the distance travelled; 1 by a full
+      option: how c_i is renewed: 2 as above, with the mean gradient from the distance travelled; 1 by a full
         gradient at the broadcast model.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.scaffold_momentum(step_size=3e-3, local_steps=5, blocks=5, alpha=0.3)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2306.16504
     """
 
+    title = "SCAFFOLD-M"
+    tuned = OWN_SHARES
+    example = Example(0.3)
+    theory = (Theory(EXACT, EXACT, BIASED),)
+
     composite = False
+    free = Scaffold.free | {"alpha"}
 
     alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
 

@@ -7,13 +7,13 @@ privacy*, 2014. :mod:`losac.privacy` says what a noise multiplier is worth.
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from losac import _random
+from losac._checks import is_number
 from losac._settings import NONNEGATIVE, POSITIVE, choice, node, number
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.transform import Transform
@@ -24,14 +24,14 @@ class Gaussian(Transform):
     r"""Clip every part of an upload, and add Gaussian noise to it, or to the sum of all.
 
     The parts of an upload are the fields of its named tuple, such as LoSAC's Δx and Δφ, or else the whole is one part.
-    Part k of K is scaled down to the norm C_k where it is longer, and gets noise on every entry:
+    Part k of K is scaled down to the norm C_k if it is longer, and gets noise on every entry:
 
     .. math:: u_k \leftarrow u_k \min(1, C_k/\|u_k\|) + \mathcal N\big(0, (z\sqrt K\,C_k)^2 I\big)
 
     Why √K: divided by C_k√K, the parts together have a norm of at most 1, and all of the noise has the standard
     deviation z. So the whole upload is one Gaussian mechanism of noise multiplier z, however its bounds differ.
 
-    The noise of a client is in its state too: LoSAC's y and SCAFFOLD's c_i record what was *sent*, so that φ = κ Σ y
+    The noise of a client is in its state too: LoSAC's y and SCAFFOLD's c_i record what was *sent*, so φ = κ Σ y
     and Σ c_i = N c stay true. With ``noise_at="server"`` the clients only clip, and the server adds the same noise once
     to the sum. No client can record that: φ, c and FedDyn's h then take a random walk away from the clients' states.
 
@@ -44,11 +44,11 @@ class Gaussian(Transform):
       other_clip: the bound for phases other than the algorithm's own, such as MimeSVRG's full gradients, which are
         protected alike; needed where such phases exist and ``clip`` is a tuple.
 
-    The noise is drawn by JAX's generator (Threefry-2x32, whose key has 64 bits) in floating-point numbers. In the
-    simulator its key follows from the seed, so that runs can be repeated. In a federation it comes from the operating
-    system of whoever adds the noise, anew for each upload. It is no generator for cryptography, and the roundings of
-    floating-point numbers are not hidden (I. Mironov, *On significance of the least significant bits for differential
-    privacy*, CCS 2012).
+    The noise is drawn by JAX's generator (Threefry-2x32, with a key of 64 bits) in floating-point numbers. In the
+    simulator its key follows from the seed, so runs can be repeated. In a federation it comes from the operating
+    system of the client or server that adds the noise, a new one for each upload. It is no generator for cryptography,
+    and the roundings of floating-point numbers are not hidden (I. Mironov, *On significance of the least significant
+    bits for differential privacy*, CCS 2012).
 
     >>> import losac
     >>> losac.algorithms.fedavg(0.1, uploads=(Gaussian(clip=1.0, noise_multiplier=0.5),))
@@ -64,7 +64,7 @@ class Gaussian(Transform):
 
     def validate(self) -> None:
         """Bounds are positive numbers; schedules are for algorithms."""
-        for bound in self.bounds:
+        for bound in self.bounds or (self.clip,):
             _check("clip", bound)
         if self.other_clip is not None:
             _check("other_clip", self.other_clip)
@@ -86,17 +86,17 @@ class Gaussian(Transform):
         if self.other_clip is None and isinstance(self.clip, tuple):
             raise ValueError(
                 f"gaussian: clip={self.clip!r} has a bound for each part of the algorithm's own upload, but the "
-                "algorithm has another phase, whose upload must be clipped too: say other_clip=…"
+                "algorithm has another phase, with an upload that must be clipped too: say other_clip=…"
             )
         return self.with_numbers(clip=self.clip if self.other_clip is None else self.other_clip)
 
     def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
-        """Clip every part, and add the noise where it is the client's."""
+        """Clip every part, and add the noise if it is the client's."""
         clipped = self._by_part(upload, lambda place, bound, part: _clipped(part, bound))
         return (clipped if self.on_the_sum else self._noisy(key, clipped)), state
 
     def summed(self, key: Any, total: Tree) -> Tree:
-        """Add the noise where it is the server's."""
+        """Add the noise if it is the server's."""
         return self._noisy(key, total) if self.on_the_sum else total
 
     def _noisy(self, key: Any, upload: Tree) -> Tree:
@@ -104,14 +104,14 @@ class Gaussian(Transform):
 
         def noisy(place: int, bound: Any, part: Tree) -> Tree:
             leaves, structure = jax.tree.flatten(part)
-            keys = jax.random.split(jax.random.fold_in(key, place), len(leaves))
+            keys = _random.leaf_keys(_random.part_key(key, place), len(leaves))
             drawn = (v + spread * bound * jax.random.normal(k, jnp.shape(v), v.dtype) for k, v in zip(keys, leaves))
             return jax.tree.unflatten(structure, list(drawn))
 
         return self._by_part(upload, noisy)
 
     def _by_part(self, upload: Tree, function: Any) -> Tree:
-        """Return the upload with a function of its place, bound and self in the place of each part."""
+        """Return the upload with each part replaced by a function of its place, its bound and itself."""
         found, bounds = parts(upload), self.bounds
         if isinstance(self.clip, tuple) and len(bounds) != len(found):
             names = " and ".join(found) if hasattr(upload, "_fields") else "a single one"
@@ -127,12 +127,13 @@ class Gaussian(Transform):
 
 
 WHOLE = "upload"
-"""The name of the only part of an upload that is no named tuple."""
+"""The name of the only part of an upload that is not a named tuple."""
 
 
 def parts(upload: Tree) -> dict[str, Tree]:
     """Return the parts of an upload by name: the fields that hold arrays, or the whole.
 
+    >>> import numpy as np
     >>> from losac.algorithms.losac import Pair
     >>> list(parts(Pair(np.zeros(2), np.zeros(2)))), list(parts({"w": np.zeros(2), "b": np.zeros(1)}))
     (['x', 'phi'], ['upload'])
@@ -143,11 +144,11 @@ def parts(upload: Tree) -> dict[str, Tree]:
 
 
 def refuse_model_state(algorithm: Algorithm, model_state: Tree) -> None:
-    """Refuse a private transform for a model whose state travels beside the upload, as it is."""
+    """Refuse a private transform for a model with a state, which travels unprotected."""
     if any(transform.private for transform in algorithm.transforms()) and jax.tree.leaves(model_state):
         raise ValueError(
             f"{algorithm.label} is to protect its uploads, but the model has a state (such as batch statistics) that "
-            "travels beside them without protection: use a model without one, such as group instead of batch norm"
+            "travels with them without protection: use a model without one, such as group instead of batch norm"
         )
 
 
@@ -160,6 +161,5 @@ def _clipped(part: Tree, bound: Any) -> Tree:
 def _check(name: str, bound: Any) -> None:
     if isinstance(bound, jax.core.Tracer):
         return
-    scalar = isinstance(bound, numbers.Real | np.generic) or getattr(bound, "ndim", None) == 0
-    if isinstance(bound, bool) or not scalar or not POSITIVE.contains(float(bound)):
+    if not is_number(bound) or not POSITIVE.contains(float(bound)):
         raise ValueError(f"gaussian: {name} must be {POSITIVE.words}, or a tuple of such for clip, and not {bound!r}")

@@ -1,4 +1,4 @@
-"""FedAdam, FedYogi, FedAdagrad and FedAvgM: federated averaging whose server takes the step of an optimiser.
+"""FedAdam, FedYogi, FedAdagrad and FedAvgM: federated averaging with an optimiser's step at the server.
 
 References: S. J. Reddi et al., *Adaptive federated optimization*, ICLR 2021, Algorithm 2 (the first three, as printed:
 without bias correction); T.-M. H. Hsu, H. Qi, M. Brown, *Measuring the effects of non-identical data distribution
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from losac._settings import BELOW_ONE, POSITIVE, number
-from losac.algorithms.contract import Federation, Received
+from losac.algorithms.contract import SAMPLED, STEPS, Federation, Received
+from losac.algorithms.facts import ADAPTIVE_SERVER_STEPS, BIASED, MOMENTA, Example, Theory, axis
 from losac.algorithms.fedavg import Fedavg
 from losac.trees import Tree, axpy, map_trees, scale, zeros
 
@@ -37,6 +38,8 @@ class AdaptiveServer(Fedavg):
 
     A subclass says how v follows Δ²; v starts at τ².
     """
+
+    free = STEPS | {"server_step", "momentum", "tau", "weighting", SAMPLED}
 
     server_step: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
     momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
@@ -81,7 +84,25 @@ class Fedadam(AdaptiveServer):
       momentum, decay: β₁ and β₂.
       tau: τ, the adaptivity; v starts at τ².
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedadam(step_size=1e-3, local_steps=5, blocks=5, server_step=0.03)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2003.00295
     """
+
+    title = "FedAdam"
+    tuned = ADAPTIVE_SERVER_STEPS
+    example = Example(settings={"server_step": 0.01, "tau": 0.05})
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
+    free = AdaptiveServer.free | {"decay"}
 
     decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
@@ -91,7 +112,7 @@ class Fedadam(AdaptiveServer):
 
 
 class Fedyogi(AdaptiveServer):
-    r"""FedYogi: FedAvg's clients, Yogi at the server, whose v changes by at most (1−β₂)Δ² at a time.
+    r"""FedYogi: FedAvg's clients, Yogi at the server; its v changes by at most (1−β₂)Δ² at a time.
 
     .. math::
        m &\leftarrow \beta_1 m + (1-\beta_1)\Delta, \qquad
@@ -105,7 +126,25 @@ class Fedyogi(AdaptiveServer):
       momentum, decay: β₁ and β₂.
       tau: τ, the adaptivity; v starts at τ².
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedyogi(step_size=1e-3, local_steps=5, blocks=5, server_step=0.03)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2003.00295
     """
+
+    title = "FedYogi"
+    tuned = ADAPTIVE_SERVER_STEPS
+    example = Example(settings={"server_step": 0.01, "tau": 0.05})
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
+    free = AdaptiveServer.free | {"decay"}
 
     decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
@@ -129,7 +168,25 @@ class Fedadagrad(AdaptiveServer):
       momentum: β₁; 0 by default, as in the paper's experiments.
       tau: τ, the adaptivity; v starts at τ².
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedadagrad(step_size=1e-3, local_steps=5, blocks=5, server_step=0.1)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2003.00295
     """
+
+    title = "FedAdagrad"
+    tuned = axis(server_step=(0.01, 0.1, 1.0, 10.0))
+    example = Example(settings={"server_step": 0.1})
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
+    free = AdaptiveServer.free
 
     momentum: Any = number(default=0.0, domain=BELOW_ONE, kw_only=True)
 
@@ -149,7 +206,24 @@ class Fedavgm(Fedavg):
       server_step: γ, the server's learning rate.
       momentum: β; the step grows to 1/(1−β) times FedAvg's.
       weighting, clip_norm, local_optimizer: as for :class:`losac.algorithms.fedavg.Fedavg`.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.fedavgm(step_size=1e-3, local_steps=5, blocks=5, momentum=0.5)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/1909.06335
     """
+
+    title = "FedAvgM"
+    tuned = MOMENTA
+    theory = (Theory(BIASED, BIASED, BIASED),)
+
+    free = STEPS | {"server_step", "momentum", "weighting", SAMPLED}
 
     momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
 

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from losac._settings import count, node
-from losac.algorithms.contract import Clients, Federation, Gradient, Local, Phase, Received
+from losac.algorithms.contract import SAMPLED, Clients, Federation, Gradient, Local, Phase, Received
+from losac.algorithms.facts import BIASED, EXACT, PROBABILITIES, Example, Theory
 from losac.algorithms.scaffnew import Scaffnew
 from losac.trees import Tree, axpy, map_trees, sub, zeros
 
@@ -34,7 +35,7 @@ class Pattern(NamedTuple):
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "column"], meta_fields=["shape", "pattern"])
 @dataclass(frozen=True)
 class Part:
-    """One array as it travels: the entries of one column; both sides know the shape and the pattern."""
+    """One encoded array: the entries of one column; both sides know the shape and the pattern."""
 
     values: Any
     column: Any
@@ -59,19 +60,36 @@ class Tamuna(Scaffnew):
        h_i \leftarrow h_i + \frac{p\,\chi}{\eta}\, q_i \odot (x^+ - \hat w_i), \qquad \chi = \frac{N(s-1)}{s(N-1)}.
 
     The masks q_i ∈ {0, 1}^d have s ones in every coordinate: coordinate k of an array belongs to the columns sk, …,
-    sk + s − 1 (mod S) of a pattern whose columns the S clients take in a random order that all of them know. The
-    clients of a round receive x⁺ in order to renew h_i, whose sum stays zero. With s = S = N it is Scaffnew. It
+    sk + s − 1 (mod S) of a pattern; the S clients take its columns in a random order that all of them know. The
+    clients of a round receive x⁺ in order to renew h_i, and Σ h_i stays zero. With s = S = N it is Scaffnew. It
     converges to the exact optimum with sampled clients and full local gradients; s < S needs all S to answer.
 
     Args:
       step_size: η, the local step.
       blocks: how local data is drawn.
       probability: p; the number of local steps is geometric with mean 1/p.
-      sparsity: s, from 2 to S: by how many clients each coordinate is sent; None: by all S.
+      sparsity: s, from 2 to S: the number of clients that send each coordinate; None: all S.
+
+    Example:
+      >>> import losac
+      >>> data = losac.data.load("digits", clients=10, partition="sorted")
+      >>> task = losac.classification(losac.models.softmax_regression(64, 10), data)
+      >>> algorithm = losac.algorithms.tamuna(step_size=1e-3, blocks=5, probability=0.2)
+      >>> history = losac.simulate(task, algorithm, rounds=20, clients_per_round=5, eval_every=20)
+      >>> bool(history.final("accuracy") > 0.6)
+      True
+
+    Reference: https://arxiv.org/abs/2302.09832
     """
+
+    title = "TAMUNA"
+    tuned = PROBABILITIES
+    example = Example(0.3, local_steps=None, settings={"probability": 0.3})
+    theory = (Theory(EXACT, EXACT, BIASED),)
 
     partial = True
     server_rows = True
+    free = Scaffnew.free | {"sparsity", SAMPLED}
 
     sparsity: int | None = count(default=None, kw_only=True)
 
@@ -81,7 +99,7 @@ class Tamuna(Scaffnew):
         if self.sparsity == 1:
             raise ValueError("tamuna: sparsity=1 leaves nothing to compare a coordinate with: use at least 2")
         if self.uploads:
-            raise ValueError("tamuna has a sparse uplink of its own, so uploads must be empty")
+            raise ValueError("tamuna has its own sparse uplink, so uploads must be empty")
 
     @property
     def needs_all_replies(self) -> bool:
@@ -161,7 +179,7 @@ def pack(pattern: Pattern, column: Any, tree: Tree) -> Tree:
 
 
 def unpack(parts: Tree) -> Tree:
-    """Return arrays that are zero but at the places of one column."""
+    """Return arrays that are zero except at the places of one column."""
 
     def spread(part: Part) -> Any:
         blank = jnp.zeros(part.shape, part.values.dtype).reshape(-1)

@@ -1,4 +1,4 @@
-"""What an upload passes through before it leaves a client: quantisation, sparsification, clipping, noise."""
+"""Transforms of an upload before it leaves a client: quantisation, sparsification, clipping, noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Transform(Settings):
     """
 
     private: ClassVar[bool] = False
-    """Whether it is there to protect a client: it then misses no phase, and in a federation its random numbers come
+    """Whether it protects a client: it then acts in every phase, and in a federation its random numbers come
     from the client's own secret instead of the seed, which the server knows."""
 
     @property
@@ -25,11 +25,16 @@ class Transform(Settings):
 
     @property
     def on_the_sum(self) -> bool:
-        """Whether the server changes the sum of the uploads too, counting on each as this transform left it."""
+        """Whether the server changes the sum of the uploads too, relying on each as this transform left it."""
+        return False
+
+    @property
+    def common(self) -> bool:
+        """Whether all clients of a round draw the same random numbers."""
         return False
 
     def elsewhere(self) -> Transform | None:
-        """Return what acts on the uploads of phases other than the algorithm's own, without a state; None: nothing."""
+        """Return the transform for uploads of phases other than the algorithm's own, without a state; None: nothing."""
         return None
 
     def init(self, upload: Tree) -> Tree:
@@ -37,7 +42,7 @@ class Transform(Settings):
         return ()
 
     def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
-        """Return the payload that travels and the next state."""
+        """Return the payload to send and the next state."""
         raise NotImplementedError
 
     def decode(self, payload: Tree) -> Tree:

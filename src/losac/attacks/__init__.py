@@ -1,11 +1,11 @@
-"""What a server learns about its clients' data: what it sees of them, and attacks on what it sees.
+"""What a server learns about its clients' data: what it sees, and attacks on that.
 
 :func:`watch` a federation; :func:`system_of` and :func:`solve` say which gradients the messages determine;
 :func:`run` and :func:`run_unrolled` look for the rows behind them; :func:`audit` does all of it and compares with the
 real data; :func:`what_leaks` counts it for every method.
 """
 
-from losac.attacks.algebra import Estimate, NotLinearError, System, Unknown, solve, system_of
+from losac.attacks.algebra import Estimate, NonlinearMethodError, NotLinearError, System, Unknown, solve, system_of
 from losac.attacks.attack import ATTACKS, Attack, Data, Recovered, run
 from losac.attacks.audit import Audit, Plan, audit, telescoping_error
 from losac.attacks.evidence import (
@@ -39,6 +39,7 @@ __all__ = [
     "Ground",
     "Leak",
     "Likeness",
+    "NonlinearMethodError",
     "NotLinearError",
     "Plan",
     "Recovered",

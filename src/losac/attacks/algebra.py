@@ -2,9 +2,9 @@
 
 An upload of a method that only adds and scales is a known part plus a linear combination of the gradients that the
 client computed, with coefficients that depend on the method and its settings alone. All uploads of a client together
-are a linear system: one equation for each part of each upload, one unknown for each gradient. A gradient whose unit
-vector lies in the row space of the system is known exactly. The others are estimated, by how much the gradients of the
-same rows resemble each other.
+are a linear system: one equation for each part of each upload, one unknown for each gradient. A gradient is
+known exactly if its unit vector lies in the row space of the system. The others are estimated, by how much the
+gradients of the same rows resemble each other.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from losac.attacks.parts import Parts
-from losac.attacks.replay import Query, Visit, replay, visits_of
+from losac.algorithms.contract import LossNeededError
+from losac.attacks.parts import ModelParts
+from losac.attacks.replay import Query, replay, visits_of
 from losac.attacks.transcript import Transcript
+from losac.federation.draws import LocalWork
 from losac.trees import Tree
 
 EXACT = 1e-8
 """How far a unit vector may lie from the row space that is said to hold it."""
 CANCELLED = 1e-13
-"""Coefficients smaller than this, beside the largest of their equation, are rounding."""
+"""Coefficients smaller than this, relative to the largest of their equation, are rounding."""
 LEAST_ERROR = 1e-9
-"""No equation is taken for more exact than this share of what it says."""
+"""No equation counts as more exact than this, relative to its values."""
 LARGE, SMALL = 1e9, 1e-6
-"""Lengths of what is put in the place of gradients to see whether a method is linear."""
+"""Lengths of the vectors that replace gradients to test whether a method is linear."""
 KEEPS = 0.98
 """How much two gradients of the same rows, one local step apart, are expected to resemble each other."""
 
@@ -42,7 +45,7 @@ class Unknown(NamedTuple):
     rows: tuple[int, ...]
     exchange: int
     step: int
-    model: np.ndarray
+    model: Float[np.ndarray, " terms"]
     broadcast: bool
 
 
@@ -60,23 +63,23 @@ class System(NamedTuple):
     """
 
     unknowns: tuple[Unknown, ...]
-    known: np.ndarray
-    coefficients: np.ndarray
-    uploads: np.ndarray
-    exchanges: np.ndarray
+    known: Float[np.ndarray, "known d"]
+    coefficients: Float[np.ndarray, "equations terms"]
+    uploads: Float[np.ndarray, "equations d"]
+    exchanges: Int[np.ndarray, " equations"]
     precision: float
     unflatten: Callable[[np.ndarray], Tree]
 
 
 class Estimate(NamedTuple):
-    """What the server makes of one gradient.
+    """What the server infers about one gradient.
 
     Args:
       unknown: which one.
       exact: whether the equations determine it.
-      spread: the share of it that they leave open, from 0 to 1, where gradients resemble each other as assumed.
+      spread: the share of it that they leave open, from 0 to 1, if gradients resemble each other as assumed.
       gradient: its value: a tree like the model.
-      model: the model at which it was taken, with estimates in place of what is not known.
+      model: the model at which it was taken, with estimates of the unknown parts.
     """
 
     unknown: Unknown
@@ -86,14 +89,18 @@ class Estimate(NamedTuple):
     model: Tree
 
 
-class NotLinearError(ValueError):
+class NonlinearMethodError(ValueError):
     """The method does more with gradients than to add and scale them."""
 
 
+NotLinearError = NonlinearMethodError
+"""The name in earlier releases."""
+
+
 def system_of(seen: Transcript) -> System:
-    """Return the system of a transcript, by running the method's own functions on coefficients in place of arrays."""
+    """Return the system of a transcript, by running the method's own functions on coefficients instead of arrays."""
     visits = visits_of(seen)
-    parts = Parts(seen.start)
+    parts = ModelParts(seen.start)
     known: dict[bytes, int] = {}
     arrays: list[np.ndarray] = []
 
@@ -101,16 +108,21 @@ def system_of(seen: Transcript) -> System:
         flat = parts.flat(part)
         if not flat.any():
             return None
-        place = known.setdefault(flat.tobytes(), len(known))
-        if place == len(arrays):
+        index = known.setdefault(flat.tobytes(), len(known))
+        if index == len(arrays):
             arrays.append(flat)
-        return place
+        return index
 
     for tree in (seen.start, *(tree for one in seen.exchanges for tree in (one.message, one.upload))):
         parts.each(name, tree)
     most = sum(3 * visit.steps + 2 for visit in visits)
     run = _Run(seen, visits, parts, name, len(arrays), most)
-    unknowns, coefficients = run(np.eye(len(arrays) + most))
+    try:
+        unknowns, coefficients = run(np.eye(len(arrays) + most))
+    except LossNeededError as error:
+        raise NonlinearMethodError(
+            f"{seen.algorithm.label} uses the loss besides its gradients, which no attack here does"
+        ) from error
     _check_linear(seen, run, coefficients, len(arrays) + most)
     p, k = len(arrays), len(unknowns)
     sides = [(number, side) for number, one in enumerate(seen.exchanges) for side in parts.list(one.upload)]
@@ -125,22 +137,22 @@ def system_of(seen: Transcript) -> System:
     )
 
 
-def determined(system: System) -> np.ndarray:
+def determined(system: System) -> Bool[np.ndarray, " unknowns"]:
     """Return for each unknown whether the equations determine it."""
     rows, _ = _scaled(system)
     return np.linalg.norm(np.linalg.pinv(rows, rcond=1e-11) @ rows - np.eye(rows.shape[1]), axis=1) < EXACT
 
 
 def solve(system: System, noise: Any = 0.0) -> list[Estimate]:
-    """Return what the server makes of every gradient.
+    """Return what the server infers about every gradient.
 
-    The gradients of single rows are taken for independent, and of one row for two local steps apart by t for alike up
-    to a factor KEEPS**t; the estimate is the mean given the uploads.
+    The gradients of single rows are assumed independent, those of one row in two local steps t apart correlated by
+    KEEPS**t; the estimate is the mean given the uploads.
 
     Args:
       system: the equations.
-      noise: the standard deviation of the entries of each upload's parts, where a defence adds noise and says how
-        much; rounding is taken into account besides.
+      noise: the standard deviation of the entries of each upload's parts, if a defence adds noise and says how
+        much; rounding is also taken into account.
     """
     exact = determined(system)
     rows, length = _scaled(system)
@@ -173,8 +185,8 @@ def solve(system: System, noise: Any = 0.0) -> list[Estimate]:
 def _scaled(system: System) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients of the unknowns, each equation scaled to length one, and these lengths.
 
-    Where all gradients cancel but for rounding, as in the second upload of MimeSVRG with one step, the equation says
-    nothing, and has the length one and coefficients of zero.
+    If all gradients cancel but for rounding, as in the second upload of MimeSVRG with one step, the equation says
+    nothing: it gets the length one and coefficients of zero.
     """
     rows = system.coefficients[:, len(system.known) :]
     length = np.linalg.norm(rows, axis=1)
@@ -192,13 +204,13 @@ def _prior(unknowns: Sequence[Unknown]) -> np.ndarray:
 
 
 class _Run:
-    """A replay on coefficients: what is known and what is not has one row of a basis each, and zero is zero."""
+    """A replay on coefficients: every known and every unknown array is one row of a basis, and zero is zero."""
 
     def __init__(
         self,
         seen: Transcript,
-        visits: list[Visit],
-        parts: Parts,
+        visits: list[LocalWork],
+        parts: ModelParts,
         name: Callable[[Tree], int | None],
         known: int,
         most: int,
@@ -212,8 +224,8 @@ class _Run:
         unknowns: list[Unknown] = []
 
         def symbol(part: Tree) -> np.ndarray:
-            place = self.name(part)
-            return np.zeros(basis.shape[1]) if place is None else basis[place]
+            index = self.name(part)
+            return np.zeros(basis.shape[1]) if index is None else basis[index]
 
         exchanges = self.seen.exchanges
         sent, messages = (
@@ -223,17 +235,17 @@ class _Run:
         told = [symbol(part) for one in exchanges for part in self.parts.list(one.message)]
 
         def oracle(query: Query, model: Any) -> Any:
-            place = found.setdefault((query.rows, (np.round(model / scale, 13) + 0.0).tobytes()), len(found))
-            if place == len(unknowns):
+            index = found.setdefault((query.rows, (np.round(model / scale, 13) + 0.0).tobytes()), len(found))
+            if index == len(unknowns):
                 broadcast = any(np.array_equal(model, one) for one in told)
                 unknowns.append(Unknown(query.rows, query.exchange, query.step, np.asarray(model), broadcast))
-            return query.factor * basis[self.known + place]
+            return query.factor * basis[self.known + index]
 
         uploads = replay(self.seen, self.visits, messages, symbol(self.seen.start), oracle, sent)
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(uploads)]
         whole = [leaf for leaf in leaves if leaf.shape == basis.shape[1:]]
         if len(whole) != sum(len(self.parts.list(one.upload)) for one in exchanges) or not whole:
-            raise NotLinearError(
+            raise NonlinearMethodError(
                 f"{self.seen.algorithm.label} does not send whole arrays of the model's shape, which the algebra is "
                 "about; no attack here is for it"
             )
@@ -241,15 +253,21 @@ class _Run:
 
 
 def _check_linear(seen: Transcript, run: _Run, coefficients: np.ndarray, size: int) -> None:
-    """Refuse a method that is not linear, or not alike in all coordinates, in what it is given.
+    """Refuse a method that is not linear in what it is given, or does not treat all coordinates alike.
 
-    A large basis meets every bound on norms, a small one every threshold.
+    A large basis meets every bound on norms, a small one every threshold; one whose vectors differ in length changes
+    every ratio of norms.
     """
-    order = np.arange(size)[::-1]
-    for scale, change in ((LARGE, slice(None)), (SMALL, slice(None)), (1.0, order)):
-        _, other = run(np.eye(size)[:, change], scale)
-        if not np.allclose(other, scale * coefficients[:, change], rtol=1e-9, atol=1e-12 * scale):
-            raise NotLinearError(
+    order, lengths = np.arange(size)[::-1], SMALL ** (0.618 * np.arange(size) % 1)
+    for scale, change in (
+        (LARGE, np.eye(size)),
+        (SMALL, np.eye(size)),
+        (1.0, np.eye(size)[order]),
+        (1.0, np.diag(lengths)),
+    ):
+        _, other = run(change, scale)
+        if not np.allclose(other, scale * coefficients @ change, rtol=1e-9, atol=1e-12 * scale):
+            raise NonlinearMethodError(
                 f"{seen.algorithm.label} does more with its gradients than to add and scale them; only matching its "
                 "uploads by a replay can attack it"
             )

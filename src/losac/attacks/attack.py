@@ -1,4 +1,4 @@
-"""Attacks on gradients: from what is known of them to the data, for several clients and starts at once.
+"""Attacks that recover data from what is known of gradients, for several clients and starts at once.
 
 References: L. Zhu, Z. Liu, S. Han, *Deep leakage from gradients*, NeurIPS 2019 (``dlg``); J. Geiping et al., *Inverting
 gradients: how easy is it to break privacy in federated learning?*, NeurIPS 2020 (``inverting``). ``paper`` is the plain
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from losac import _random
 from losac.attacks.evidence import Evidence
 from losac.attacks.search import search
 from losac.trees import Array, Tree, map_trees
@@ -25,18 +26,18 @@ from losac.trees import Array, Tree, map_trees
 
 @dataclass(frozen=True)
 class Attack:
-    """How to look for data whose gradients are the ones observed.
+    """How to look for data with the observed gradients.
 
     Args:
       distance: of gradients: ``"l2"``, squared and relative, ``"cosine"``, or ``"sum"``, squared and absolute.
       optimizer: ``"gd"``, ``"adam"`` or ``"lbfgs"``.
-      step_size, steps: of the optimiser; but for plain descent the step falls to zero, as a cosine.
+      step_size, steps: of the optimiser; except in plain descent the step falls to zero, as a cosine.
       signed: use only the signs of the derivatives.
-      variation: the weight of the total variation, where the data are images.
+      variation: the weight of the total variation, if the data are images.
       boxed: keep to the range of the data.
-      spanned: keep to the span that the gradients tell.
+      spanned: keep to the span that the gradients reveal.
       start: ``"uniform"`` in the range of the data, or ``"normal"``.
-      labels: ``"given"`` ones are used as they are; ``"soft"`` are unknowns too.
+      labels: ``"given"`` ones are used unchanged; ``"soft"`` ones are unknowns too.
     """
 
     distance: Literal["l2", "cosine", "sum"] = "l2"
@@ -62,7 +63,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 class Data(NamedTuple):
-    """What the attacker knows of the data: a row's shape, its range, how many classes, and whether it is an image."""
+    """What the attacker knows of the data: a row's shape and range, how many classes, and whether it is an image."""
 
     shape: tuple[int, ...]
     box: tuple[float, float] | None = None
@@ -97,19 +98,19 @@ def run(
       evidence: one for each client, of the same shapes.
       labels: [clients, rows], known or recovered; with soft labels only their number counts.
       data: what is known of the data.
-      spans: of each client's rows, where the attack keeps to them; None: not known.
-      restarts: from how many starts; the best one counts.
+      spans: of each client's rows, if the attack keeps to them; None: not known.
+      restarts: the number of starts; the best one counts.
       seed: of the starts.
     """
     check_classes(attack, data)
     stacked = map_trees(lambda *leaves: np.stack(leaves), *evidence)
     bases = bases_of(attack, spans, len(evidence), int(np.prod(data.shape)))
-    keys = jax.random.split(jax.random.key(seed), (len(evidence), restarts))
+    keys = _random.start_keys(seed, (len(evidence), restarts))
     return best_of_starts(*_run(attack, loss, data, stacked, np.asarray(labels), bases, keys))
 
 
 def best_of_starts(samples: Array, labels: Array, mismatch: Array) -> Recovered:
-    """Return for every client what its best start found; arrays lead with clients and starts."""
+    """Return the result of every client's best start; arrays lead with clients and starts."""
     found = [np.asarray(a) for a in (samples, labels, mismatch)]
     best = np.argmin(np.where(np.isfinite(found[2]), found[2], np.inf), axis=1)
     return Recovered(*(a[np.arange(len(best)), best] for a in found))
@@ -155,7 +156,7 @@ def search_one(
     """
     rows, dtype = labels.shape[0], basis.dtype
     low, high = data.box or (-1.0, 1.0)
-    first, second = jax.random.split(key)
+    first, second = _random.guess_keys(key)
     if attack.start == "normal":
         x = jax.random.normal(first, (rows, *data.shape), dtype)
     else:
@@ -206,7 +207,7 @@ def distance(attack: Attack, loss: Any, evidence: Evidence, x: Array, y: Array) 
 
 
 def apart(kind: str, found: Tree, observed: Tree) -> Array:
-    """Return how far two gradients are apart: squared, relative to the second, or by their angle."""
+    """Return the distance of two gradients: squared, relative to the second, or by their angle."""
     a, b = (jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)]) for tree in (found, observed))
     if kind == "cosine":
         return 1 - (a @ b) / jnp.sqrt(jnp.maximum((a @ a) * (b @ b), 1e-30))
@@ -214,7 +215,7 @@ def apart(kind: str, found: Tree, observed: Tree) -> Array:
 
 
 def row_loss(loss: Any, params: Tree, x: Array, y: Array) -> Array:
-    """Return the loss of one row; a vector of logits in place of a label stands for the mean over these labels."""
+    """Return the loss of one row; if ``y`` is a vector of logits, the mean over the labels that these stand for."""
     if y.ndim == 0 or not jnp.issubdtype(y.dtype, jnp.floating):
         return loss(params, (x[None], y[None]))
     each = jax.vmap(lambda c: loss(params, (x[None], c[None])))(jnp.arange(y.shape[0]))

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from losac._checks import check_choice, check_count, check_list
 from losac.algorithms.contract import Algorithm
-from losac.attacks.algebra import Estimate, NotLinearError, solve, system_of
+from losac.attacks.algebra import Estimate, NonlinearMethodError, solve, system_of
 from losac.attacks.attack import ATTACKS, Data, Recovered, run
 from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, recovered_labels, span_of, stack, telescoped
 from losac.attacks.layers import quotients
@@ -18,20 +19,20 @@ from losac.attacks.measures import label_accuracy, likeness, relative_error, spa
 from losac.attacks.replay import true_gradients
 from losac.attacks.transcript import Transcript, mean_gradient, watch
 from losac.attacks.unrolled import run_unrolled
-from losac.history.simulate import Dtype
-from losac.simulation.engine import precision
+from losac.simulation.engines.resident import precision
+from losac.simulation.options import Dtype
 from losac.task import Task
 from losac.trees import scale
 
 
 class Audit(NamedTuple):
-    """What a method gives away: means over the clients that were attacked, but for rows, which are counted.
+    """What a method gives away: means over the attacked clients, except for rows, which are counted.
 
     Args:
       gradients: how many gradients a client computed.
       exact: how many of these the server knows exactly; none where uploads are clipped, noisy or compressed.
       exact_error: the largest relative error of those, in the numbers that were really sent; None: there are none.
-      printed_error: of what the paper's attacker takes for the gradient at the last model that was sent.
+      printed_error: of the paper's attacker, for the gradient at the last model that was sent.
       error: of the server's best estimate of a gradient at that model.
       labels: the share of labels recovered.
       angle: between the client's rows and what is known of their span, in degrees.
@@ -58,12 +59,12 @@ class Plan(NamedTuple):
 
     Args:
       attacks: names in :data:`losac.attacks.ATTACKS`, on the server's best estimates of the gradients.
-      printed: the same, on what the paper's attacker takes for the gradient.
+      printed: the same, on the paper's attacker's estimate of the gradient.
       unrolled: through how many of the first rounds to differentiate; 0: not at all.
       rounds: how many rounds to watch.
       each: how many gradients of each set of rows to use.
       restarts: from how many starts.
-      steps: of every attack, instead of its own number.
+      steps: of every attack, instead of its default number.
     """
 
     attacks: tuple[str, ...] = ("inverting", "rowspace")
@@ -77,9 +78,9 @@ class Plan(NamedTuple):
 
 ORDINARY = Plan()
 RECOGNISED = 20.0
-"""Decibels from which a digit is easily recognised; the mean of its class has about 13."""
+"""Decibels that make a digit easy to recognise; the mean of its class has about 13."""
 UNROLLED = 1
-"""How many clients are attacked through their local steps, each by a program of its own."""
+"""How many clients are attacked through their local steps, each by a separate program."""
 
 
 def audit(
@@ -99,9 +100,10 @@ def audit(
       task, algorithm, clients_per_round, seed: as for :func:`losac.simulate`.
       data: what the attacker knows of the data.
       plan: how to attack.
-      clients: whom.
+      clients: the ones to attack.
       class_means: [classes, …], from public data: the control, which needs no attack.
     """
+    _check(plan)
     seen = watch(task, algorithm, clients, rounds=plan.rounds, clients_per_round=clients_per_round, seed=seed)
     real = [tuple(np.asarray(a) for a in task.data.client(i)) for i in clients]
     flat = [np.reshape(x, (len(x), -1)) for x, _ in real]
@@ -141,12 +143,24 @@ def audit(
     )
 
 
+def _check(plan: Plan) -> None:
+    """Refuse a plan with unknown attacks."""
+    for name in ("attacks", "printed"):
+        for attack in check_list(f"plan: {name}", getattr(plan, name), "a tuple of names of attacks"):
+            check_choice(f"plan: {name}", attack, ATTACKS)
+    check_count("plan: unrolled", plan.unrolled, 0)
+    for name in ("rounds", "each", "restarts"):
+        check_count(f"plan: {name}", getattr(plan, name))
+    if plan.steps is not None:
+        check_count("plan: steps", plan.steps)
+
+
 def telescoping_error(
     task: Task, algorithm: Algorithm, client: int, *, rounds: int, seed: int = 0, dtype: Dtype = "float32"
 ) -> float:
     """Return how far all that a client sent, added up, is from the last gradient that it computed, relative to that.
 
-    For LoSAC in the paper's scaling with one block they are the same, whatever the number of local steps.
+    For LoSAC in the paper's scaling with one block they are the same for any number of local steps.
     """
     (seen,) = watch(task, algorithm, [client], rounds=rounds, seed=seed, dtype=dtype)
     with precision(np.dtype(dtype)):
@@ -156,10 +170,10 @@ def telescoping_error(
 
 
 def _estimates(seen: Transcript) -> list[Estimate]:
-    """Return what the server makes of the gradients; nothing where the method is not linear."""
+    """Return what the server infers about the gradients; nothing if the method is not linear."""
     try:
         found = solve(system_of(seen), noise_in(seen))
-    except NotLinearError:
+    except NonlinearMethodError:
         return []
     return [one._replace(exact=False) for one in found] if seen.algorithm.transforms() else found
 
@@ -207,7 +221,7 @@ def _flat(found: Recovered) -> list[np.ndarray]:
 
 
 def _in_order(recovered: np.ndarray, order: np.ndarray, nothing: float) -> np.ndarray:
-    """Return recovered rows beside the real ones, and a value for those that were not recovered."""
+    """Return recovered rows in the order of the real ones, with a value for those that were not recovered."""
     blank = np.full((1, recovered.shape[1]), nothing)
     return np.concatenate([recovered, blank])[order]
 

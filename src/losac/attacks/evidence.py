@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float, Int
 
 from losac.algorithms.privacy import Gaussian, parts
 from losac.attacks.algebra import Estimate
 from losac.attacks.layers import labels_in, row_space
-from losac.attacks.parts import Parts
+from losac.attacks.parts import ModelParts
 from losac.attacks.replay import visits_of
 from losac.attacks.transcript import Transcript
-from losac.simulation.client import averages_by_weight
+from losac.simulation.program.client import averages_by_weight
 from losac.trees import Tree, map_trees, scale
 
 
@@ -22,7 +23,7 @@ class Evidence(NamedTuple):
     """Some gradients of a client's rows, stacked: G of them, of at most b rows each.
 
     Args:
-      models, gradients: trees whose arrays lead with G; a gradient is the sum over its rows.
+      models, gradients: trees of arrays that lead with G; a gradient is the sum over its rows.
       rows: [G, b], which rows each is of.
       weights: [G, b], one for each real entry of ``rows`` and zero for padding.
       used: [G], zero for gradients that only fill up.
@@ -30,9 +31,9 @@ class Evidence(NamedTuple):
 
     models: Tree
     gradients: Tree
-    rows: np.ndarray
-    weights: np.ndarray
-    used: np.ndarray
+    rows: Int[np.ndarray, "gradients rows"]
+    weights: Float[np.ndarray, "gradients rows"]
+    used: Float[np.ndarray, " gradients"]
 
 
 class Gradient(NamedTuple):
@@ -44,15 +45,15 @@ class Gradient(NamedTuple):
 
 
 def as_printed(seen: Transcript) -> Gradient:
-    """Return what the paper's attacker takes for the client's gradient at the last model that was sent.
+    """Return the paper's attacker's estimate of the client's gradient at the last model that was sent.
 
-    That is the gradient itself where the method sends it, and else −Δx over the number and length of the local steps:
+    That is the gradient itself if the method sends it, else −Δx over the number and length of the local steps:
     their mean direction, which the paper writes with the opposite sign.
     """
     last = max(one.task.round for one in seen.exchanges)
     number = next(k for k, one in enumerate(seen.exchanges) if one.task.round == last)
     first, visit = seen.exchanges[number], visits_of(seen)[number]
-    shapes = Parts(seen.start)
+    shapes = ModelParts(seen.start)
     received, sent = shapes.list(first.message), shapes.list(first.upload)
     if not received or not sent:
         raise ValueError(
@@ -71,21 +72,21 @@ def as_printed(seen: Transcript) -> Gradient:
 def telescoped(seen: Transcript) -> Tree:
     """Return the sum of all that a client ever added to the server's sum over its clients: what it holds now.
 
-    Whatever a client keeps to be corrected by, the server has seen it grow. LoSAC's Δφ add up to Σ_j y_ij (over NM in
+    What a client keeps for corrections, the server has seen grow. LoSAC's Δφ add up to Σ_j y_ij (over NM in
     the exact scaling), at M = 1 to the client's last local gradient; SCAFFOLD's Δc to its mean gradient of the round,
     less what the server knows. () for methods without such a sum.
     """
-    own = (one for one in seen.exchanges if seen.algorithm.phases()[one.task.place] is seen.algorithm)
+    own = (one for one in seen.exchanges if seen.algorithm.phases()[one.task.phase_index] is seen.algorithm)
     credits = [seen.algorithm.at(one.task.round).credit(one.upload) for one in own]
     return map_trees(lambda *parts: sum(parts), *credits)
 
 
 def noise_in(seen: Transcript) -> np.ndarray:
     """Return the standard deviation of the noise in every equation, which is no secret: that of a private upload."""
-    shapes = Parts(seen.start)
+    shapes = ModelParts(seen.start)
     found: list[float] = []
     for one in seen.exchanges:
-        phase = seen.algorithm.phases()[one.task.place]
+        phase = seen.algorithm.phases()[one.task.phase_index]
         fields = list(parts(one.upload).values())
         spread = np.zeros(len(fields))
         for noise in seen.algorithm.transforms_of(phase):
@@ -106,13 +107,13 @@ def best_of(estimates: Sequence[Estimate], each: int) -> list[Gradient]:
         surest = min((not one.exact, one.spread) for one in group)
         sure = [one for one in group if one.exact or (surest[0] and one.spread < 2 * surest[1] + 1e-3)]
         sure.sort(key=lambda one: one.unknown.step)
-        places = np.unique(np.linspace(len(sure) - 1, 0, min(each, len(sure))).round().astype(int))
-        chosen += [sure[place] for place in places]
+        chosen_steps = np.unique(np.linspace(len(sure) - 1, 0, min(each, len(sure))).round().astype(int))
+        chosen += [sure[k] for k in chosen_steps]
     return [Gradient(one.unknown.rows, one.model, one.gradient) for one in chosen]
 
 
 def stack(gradients: Sequence[Gradient], count: int, width: int, dtype: str = "float32") -> Evidence:
-    """Put gradients together, filled up to a number of them and of rows, so that clients can be attacked at once."""
+    """Put gradients together, filled up to a number of them and of rows, to attack clients at once."""
     fill = [*gradients, *[gradients[0]] * (count - len(gradients))]
     rows, weights = np.zeros((count, width), np.int32), np.zeros((count, width), dtype)
     for g, one in enumerate(fill):
@@ -125,9 +126,9 @@ def stack(gradients: Sequence[Gradient], count: int, width: int, dtype: str = "f
 
 
 def recovered_labels(gradients: Sequence[Gradient], rows: int) -> np.ndarray | None:
-    """Return a label for every row, from the smallest sets of rows of which a gradient is known; None without biases.
+    """Return a label for every row, from the smallest sets of rows with a known gradient; None without biases.
 
-    Rows within such a set are in no order. Rows of which nothing is known get the label 0.
+    Rows within such a set are in no order. Rows without any known gradient get the label 0.
     """
     labels, known = np.zeros(rows, np.int32), np.zeros(rows, bool)
     for one in sorted(gradients, key=lambda one: len(one.rows)):
@@ -141,5 +142,5 @@ def recovered_labels(gradients: Sequence[Gradient], rows: int) -> np.ndarray | N
 
 
 def span_of(gradients: Sequence[Gradient], inputs: int, rows: int) -> np.ndarray | None:
-    """Return a basis of what the gradients tell of the span of a client's rows; None without a first dense layer."""
+    """Return a basis of what the gradients reveal of the span of a client's rows; None without a first dense layer."""
     return row_space([one.value for one in gradients], inputs, rows)

@@ -1,4 +1,4 @@
-"""How much an attack got: errors of gradients, of samples in the best order, of labels, and of the rows' span."""
+"""The success of an attack: errors of gradients, of samples in the best order, of labels, and of the rows' span."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Likeness(NamedTuple):
     """Recovered samples in the order that fits best, and how they compare.
 
     Args:
-      order: the recovered sample that goes with each real one; −1 where there is none left.
+      order: the recovered sample that goes with each real one; −1 if there is none left.
       mse: the mean squared error of each real sample.
       psnr: the same in decibels of the data's range.
     """
@@ -33,7 +33,7 @@ def relative_error(estimate: Tree, truth: Tree) -> float:
 def likeness(recovered: np.ndarray, real: np.ndarray, peak: float = 1.0, nothing: float = 0.0) -> Likeness:
     """Compare recovered samples with real ones, in the order that fits best.
 
-    Recovered samples are put in their places first; a guess stands in the places that are left.
+    Recovered samples are matched first; a guess fills the places that are left.
 
     Args:
       recovered: [any number, features].
@@ -72,7 +72,7 @@ def label_accuracy(guessed: np.ndarray, real: np.ndarray) -> float:
 
 
 def span_angle(basis: np.ndarray | None, real: np.ndarray) -> float:
-    """Return the angle, in degrees, between real samples and a subspace: 0 where it holds all of them.
+    """Return the angle, in degrees, between real samples and a subspace: 0 if it holds all of them.
 
     Args:
       basis: orthonormal [r, features]; None or empty: no subspace, 90 degrees.

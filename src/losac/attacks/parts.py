@@ -11,7 +11,7 @@ import numpy as np
 from losac.trees import Tree
 
 
-class Parts:
+class ModelParts:
     """Messages and uploads are trees of parts, each of the structure and shapes of the model."""
 
     def __init__(self, model: Tree) -> None:
@@ -30,7 +30,7 @@ class Parts:
         )
 
     def each(self, function: Callable[[Tree], Any], tree: Tree) -> Tree:
-        """Put something in the place of every part."""
+        """Replace every part."""
         return jax.tree.map(lambda t: function(t) if self._is_part(t) else t, tree, is_leaf=self._is_part)
 
     def list(self, tree: Tree) -> list[Tree]:

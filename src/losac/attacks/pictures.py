@@ -1,4 +1,4 @@
-"""Real rows beside those that attacks recovered, as a picture."""
+"""Real rows next to those that attacks recovered, as a picture."""
 
 from __future__ import annotations
 

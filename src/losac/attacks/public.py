@@ -1,4 +1,4 @@
-"""Small clients to attack, and what anyone may know beforehand: rows that no client holds."""
+"""Small clients to attack, and public rows that no client holds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from losac import _random
 from losac.attacks.attack import Data
 from losac.data import FederatedData
 
 IMAGES = ("digits", "mnist")
-"""Data sets whose rows are square grey images."""
+"""Data sets of square grey images."""
 
 
 class Ground(NamedTuple):
-    """Where attacks are tried.
+    """The setting of an attack.
 
     Args:
       clients: their rows.
       data: what the attacker knows of the rows, from those that no client holds.
-      class_means: of the rows that no client holds, [classes, …]; None where a class has none of them.
+      class_means: of the rows that no client holds, [classes, …]; None if a class has none of them.
     """
 
     clients: FederatedData
@@ -47,7 +48,7 @@ def cut(data: FederatedData, rows: int, seed: int = 0) -> Ground:
         raise ValueError(
             f"samples={rows} must be at least 1, and at most {data.sizes.min()}, which is what the smallest client has"
         )
-    rng = np.random.default_rng(seed)
+    rng = _random.held_out_generator(seed)
     parts = [start + rng.permutation(int(size))[:rows] for start, size in zip(data.offsets, data.sizes)]
     held = np.zeros(len(data), bool)
     held[np.concatenate(parts)] = True

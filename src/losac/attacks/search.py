@@ -15,7 +15,7 @@ Value = Callable[[Tree], Array]
 
 
 class Trace(NamedTuple):
-    """A search: the guess at its end, and over its steps, the start among them, the mismatch and what was recorded."""
+    """A search: the final guess, and the mismatch and the recorded values at its start and after every step."""
 
     guess: Tree
     mismatch: Array
@@ -40,7 +40,7 @@ def search(
       optimizer: optax's; ``optax.sgd`` is plain gradient descent, ``optax.lbfgs`` searches along its directions.
       steps: how many.
       signed: use the signs of the derivatives only.
-      project: brings a guess back to where it may lie.
+      project: brings a guess back into the allowed set.
       record: a value to keep of every guess.
 
     >>> trace = search(lambda z: (2 * z - 4) ** 2, jnp.zeros(()), optax.sgd(0.1), steps=20, record=lambda z: abs(z - 2))

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from losac._checks import check_count, check_list, is_whole, shown
 from losac._devices import prepare_jax
+from losac._seeds import check_seed
 from losac.algorithms.contract import Algorithm
 from losac.federation.book import Rules
 from losac.federation.drive import Driver, Exchanged, Transport
@@ -21,17 +23,17 @@ from losac.federation.setting import Setting
 from losac.federation.shapes import decode
 from losac.federation.vault import Memory
 from losac.federation.work import Assignment
-from losac.history.simulate import Dtype
 from losac.prox import Regularizer
-from losac.simulation.arrays import cast
+from losac.simulation.options import Dtype
+from losac.simulation.program.arrays import cast
+from losac.simulation.program.setup import check_algorithm, start_params
 from losac.simulation.sampling import make_sampler
-from losac.simulation.setup import start_params
-from losac.task import Reduction, Task
+from losac.task import Reduction, Task, check_task
 from losac.trees import Tree, map_trees
 
 
 class Exchange(NamedTuple):
-    """One exchange with one client: what it was asked to do, what it received, and what it sent, as it is read."""
+    """One exchange with one client: what it was asked to do, what it received, and what it sent, in decoded form."""
 
     task: Assignment
     message: Tree
@@ -41,8 +43,8 @@ class Exchange(NamedTuple):
 class Transcript(NamedTuple):
     """All that the server knows of one client.
 
-    It knows the method, how many rows the client has, and the seed: in a federation it is the server that hands the
-    seed out, and with it the blocks that every step uses.
+    It knows the method, how many rows the client has, and the seed: in a federation the server hands out the seed, and
+    with it the blocks that every step uses.
     """
 
     algorithm: Algorithm
@@ -53,13 +55,13 @@ class Transcript(NamedTuple):
     exchanges: tuple[Exchange, ...]
 
     def first_rounds(self, count: int) -> Transcript:
-        """Return what was seen in the first rounds in which the client took part."""
+        """Return what was seen in the first rounds that the client took part in."""
         rounds = sorted({one.task.round for one in self.exchanges})[:count]
         return self._replace(exchanges=tuple(one for one in self.exchanges if one.task.round in rounds))
 
 
 class Wiretap:
-    """A transport that hands everything on, and keeps what goes to and comes from some clients.
+    """A transport that passes everything on, and keeps what goes to and comes from some clients.
 
     Args:
       transport: the one that carries the orders.
@@ -70,7 +72,7 @@ class Wiretap:
         self._transport, self._keep = transport, keep
 
     def peers(self) -> Any:
-        """Return the clients that are there."""
+        """Return the clients that are present."""
         return self._transport.peers()
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
@@ -99,7 +101,7 @@ def watch(
 
     Args:
       task, algorithm, clients_per_round, seed, dtype: as for :func:`losac.simulate`.
-      clients: whom to watch.
+      clients: the ones to watch.
       rounds: how many rounds.
 
     >>> import losac
@@ -110,10 +112,16 @@ def watch(
     (2, (64, 10))
     """
     prepare_jax()
-    n = task.data.num_clients
+    n = check_task(task).data.num_clients
+    check_algorithm(algorithm)
+    check_count("rounds", rounds)
+    seed = check_seed(seed)
+    clients = check_list("clients", clients, "a list of the numbers of clients")
+    if not clients:
+        raise ValueError("clients names no client; give at least one")
     for client in clients:
-        if not 0 <= client < n:
-            raise ValueError(f"client={client} does not exist; the clients are 0 to {n - 1}")
+        if not is_whole(client) or not 0 <= client < n:
+            raise ValueError(f"client={shown(client)} does not exist; the clients are 0 to {n - 1}")
     if task.state is not None or task.takes("key"):
         raise ValueError("attacks need a loss that is a function of parameters and batch alone, without state or key")
     assert task.regularizer is not None
@@ -127,7 +135,7 @@ def watch(
 
     def keep(order: Order, reply: Reply) -> None:
         if order.task.client in found:
-            upload = setting.call(lambda: decode(setting.algorithm, order.task.place, reply.upload.content))
+            upload = setting.call(lambda: decode(setting.algorithm, order.task.phase_index, reply.upload.content))
             found[order.task.client].append(Exchange(order.task, order.message.content, upload))
 
     sizes = [int(size) for size in task.data.sizes]
@@ -143,11 +151,17 @@ def watch(
 def _worker(task: Task, algorithm: Algorithm, client: int, start: Tree) -> EagerWorker:
     x, y = task.data.client(client)
     x, y = np.asarray(cast(x, jax.tree.leaves(start)[0].dtype)), np.asarray(y)
-    gradient = mean_gradient(task.loss)
+    gradient, loss = mean_gradient(task.loss), mean_loss(task.loss)
     return EagerWorker(
         algorithm, lambda params, rows: gradient(params, (x[rows], y[rows])), len(x), regularizer=task.regularizer,
-        reduction=task.reduction, params=start,
+        reduction=task.reduction, params=start, value=lambda params, rows: {"loss": loss(params, (x[rows], y[rows]))},
     )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def mean_loss(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a loss as a function of parameters and batch, compiled once for all who use it."""
+    return jax.jit(loss)
 
 
 @lru_cache(maxsize=8)

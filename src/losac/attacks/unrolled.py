@@ -1,4 +1,4 @@
-"""Attack all uploads of a client at once, by putting a guess of its data through its whole work."""
+"""Attack all uploads of a client at once, by running a guess of its data through its whole work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from losac import _random
 from losac.attacks.attack import (
     Attack,
     Data,
@@ -21,9 +22,10 @@ from losac.attacks.attack import (
     row_loss,
     search_one,
 )
-from losac.attacks.parts import Parts
-from losac.attacks.replay import Oracle, Query, Visit, replay, visits_of
+from losac.attacks.parts import ModelParts
+from losac.attacks.replay import Oracle, Query, replay, visits_of
 from losac.attacks.transcript import Transcript
+from losac.federation.draws import LocalWork
 from losac.trees import Array, Tree, map_trees
 
 
@@ -40,18 +42,18 @@ def run_unrolled(
 ) -> Recovered:
     """Attack one client by all that it sent, differentiating through its local steps over all rounds.
 
-    A guess of the data is put through the client's whole work and compared with every upload. This needs no gradient
-    to be known, and uses what the algebra cannot: that all gradients come from the same rows.
+    A guess of the data runs through the client's whole work and is compared with every upload. No gradient needs to be
+    known, and the attack uses what the algebra cannot: all gradients come from the same rows.
 
     Args:
       attack, loss, data, restarts, seed: as for :func:`run`.
       seen: the client's transcript.
       labels: of its rows.
-      span: of its rows, where the attack keeps to it.
+      span: of its rows, if the attack keeps to it.
     """
     check_classes(attack, data)
     bases = bases_of(attack, [span], 1, int(np.prod(data.shape)))
-    keys = jax.random.split(jax.random.key(seed), (1, restarts))
+    keys = _random.start_keys(seed, (1, restarts))
     labels, visits = np.asarray(labels)[None], visits_of(seen)
 
     @jax.jit
@@ -70,7 +72,7 @@ def innovations(seen: Transcript) -> Array:
     )
     sent = [one.upload for one in seen.exchanges]
     known = replay(seen, visits_of(seen), messages, start, lambda query, params: map_trees(np.zeros_like, params), sent)
-    parts = Parts(seen.start)
+    parts = ModelParts(seen.start)
     found = [parts.flat(a) - parts.flat(b) for a, b in zip(parts.list(sent), parts.list(known))]
     if not found:
         raise ValueError(
@@ -80,11 +82,11 @@ def innovations(seen: Transcript) -> Array:
 
 
 def uploads_apart(
-    kind: str, loss: Any, seen: Transcript, visits: Sequence[Visit], observed: Array
+    kind: str, loss: Any, seen: Transcript, visits: Sequence[LocalWork], observed: Array
 ) -> Callable[[Array, Array], Array]:
     """Return how far the uploads of a client with some rows and labels are from the observed ones."""
     messages, start = map_trees(jnp.asarray, ([one.message for one in seen.exchanges], seen.start))
-    sent, parts = [one.upload for one in seen.exchanges], Parts(seen.start)
+    sent, parts = [one.upload for one in seen.exchanges], ModelParts(seen.start)
 
     def uploads(oracle: Oracle) -> Array:
         found = parts.list(replay(seen, visits, messages, start, oracle, sent))

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from losac.algorithms import ALGORITHMS
+from losac.algorithms.compression import RandomK, TopK
 from losac.algorithms.contract import Algorithm
-from losac.attacks.algebra import NotLinearError, solve, system_of
+from losac.attacks.algebra import NonlinearMethodError, solve, system_of
 from losac.attacks.transcript import watch
 from losac.data import FederatedData, logistic
 from losac.models import softmax_regression
-from losac.simulation.engine import precision
+from losac.simulation.engines.resident import precision
 from losac.task import Task, classification
 
 STEP_SIZE, CLIENTS, FEATURES = 1e-2, 3, 3
@@ -21,7 +22,7 @@ HEAD = ("algorithm", "M", "T", "gradients", "known exactly", "at a model that wa
 
 
 class Leak(NamedTuple):
-    """What the server knows of the gradients that one client computes.
+    """What the server knows about the gradients that one client computes.
 
     Args:
       algorithm: the method.
@@ -31,9 +32,9 @@ class Leak(NamedTuple):
       gradients: how many it computes: of some of its rows, at one model.
       exact: how many of these the server knows exactly.
       at_sent: how many of the exact ones are at a model that the server itself sent.
-      left_open: the mean share of the others that remains open, where gradients of the same rows resemble each other;
+      left_open: the mean share of the others that remains open, if gradients of the same rows resemble each other;
         None: there are no others.
-      why_not: why nothing can be counted; empty where it can.
+      why_not: why nothing can be counted; else empty.
     """
 
     algorithm: str
@@ -54,7 +55,7 @@ def what_leaks(
     local_steps: Sequence[int] = (1, 5),
     rounds: int = 5,
 ) -> Iterator[Leak]:
-    """Count, for each method and setting, what the server knows of the gradients of one client.
+    """Count, for each method and setting, what the server knows about the gradients of one client.
 
     All clients take part in every round. A method that chooses its number of local steps itself comes once for each M.
 
@@ -91,7 +92,7 @@ def as_markdown(leaks: Iterable[Leak]) -> str:
 
 
 def cells(leak: Leak) -> list[str]:
-    """Return what a table says of a leak, after the method's name."""
+    """Return a leak's cells in a table, after the method's name."""
     steps = "own" if leak.local_steps is None else str(leak.local_steps)
     if leak.why_not:
         return [str(leak.blocks), steps, "–", "not linear", "–", "–"]
@@ -105,7 +106,7 @@ def _task(rows: int) -> Task:
 
 
 def _methods(name: str, blocks: int, local_steps: Sequence[int]) -> dict[int | None, Algorithm]:
-    """Return a method for each number of local steps; one alone, for None, where it has its own number."""
+    """Return a method for each number of local steps; only one, for None, if it has its own number."""
     make: Any = ALGORITHMS[name]
     try:
         return {t: make(STEP_SIZE, local_steps=t, blocks=blocks) for t in local_steps}
@@ -114,11 +115,13 @@ def _methods(name: str, blocks: int, local_steps: Sequence[int]) -> dict[int | N
 
 
 def _count(task: Task, method: Algorithm, leak: Leak) -> Leak:
+    if any(isinstance(transform, RandomK | TopK) for transform in method.transforms()):
+        return leak._replace(why_not=f"{method.label} sends some coordinates only; no attack here is for it")
     with precision(np.dtype("float64")):
         (seen,) = watch(task, method, rounds=leak.rounds, dtype="float64")
         try:
             estimates = solve(system_of(seen))
-        except NotLinearError as error:
+        except NonlinearMethodError as error:
             return leak._replace(why_not=str(error))
     others = [one.spread for one in estimates if not one.exact]
     return leak._replace(

@@ -1,4 +1,4 @@
-"""The board over HTTP: pages, the runs as JSON, and events when they change. It reads, and serves no file as such."""
+"""The board over HTTP: pages, the runs as JSON, and events when they change. It only reads, and serves no files."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class BoardServer(ThreadingHTTPServer):
     """Serves the runs of a folder.
 
     Args:
-      folder: that holds the runs.
-      host: to listen at; other machines are shut out by 127.0.0.1.
-      port: to listen at; 0 takes any that is free.
+      folder: the one with the runs.
+      host: the address to listen at; 127.0.0.1 shuts out other machines.
+      port: the port to listen at; 0 takes any free one.
     """
 
     daemon_threads = True
@@ -46,7 +46,7 @@ class BoardServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the board."""
+        """The board's address for a browser on this machine."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}/"
 
@@ -56,7 +56,7 @@ class BoardServer(ThreadingHTTPServer):
         super().shutdown()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of browsers that went away."""
+        """Ignore browsers that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the terminal quiet."""
 
     def _is_meant(self) -> bool:
-        """Whether the request names this machine: a foreign page that points its own name here reads nothing."""
+        """Whether the request names this machine: a foreign page that points its own name here can read nothing."""
         if not _is_loopback(str(self.server.server_address[0])):
             return True
         try:
@@ -179,7 +179,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value in which numbers that JSON does not know are words."""
+    """Return a value with words for the numbers that JSON does not know."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -22,8 +22,8 @@ _LOG_BYTES = 32_768
 
 
 @dataclass(frozen=True)
-class Book:
-    """A run as it was when it was last looked at; ``run`` is None where its folder could not be read."""
+class ShelvedRun:
+    """A run at the last check; ``run`` is None if its folder could not be read."""
 
     mark: tuple[Any, ...]
     row: dict[str, Any]
@@ -34,12 +34,12 @@ class Book:
 class Shelf:
     """All runs below a folder, by their paths within it.
 
-    A run whose files are damaged or half written is listed as unreadable with the reason; nothing that lies in the
-    folder, or does not, makes the shelf fail.
+    A run with damaged or half-written files is listed as unreadable with the reason; nothing in the folder makes the
+    shelf fail, and nothing missing does.
 
     Args:
-      folder: that holds the runs.
-      fresh: seconds for which a look at the folder serves all that ask.
+      folder: the one with the runs.
+      fresh: seconds for which one check of the folder serves all requests.
     """
 
     def __init__(self, folder: str | Path, fresh: float = 0.4) -> None:
@@ -47,11 +47,11 @@ class Shelf:
         if not self.folder.is_dir():
             raise ValueError(f"{folder} is not a folder; give the one that holds your runs")
         self._fresh, self._looked = fresh, -math.inf
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, ShelvedRun] = {}
         self._lock = threading.Lock()
 
-    def books(self) -> dict[str, Book]:
-        """Return the runs there are now."""
+    def books(self) -> dict[str, ShelvedRun]:
+        """Return the present runs."""
         with self._lock:
             if time.monotonic() - self._looked > self._fresh:
                 found = {self._name(folder): folder for folder in _run_folders(self.folder)}
@@ -69,14 +69,15 @@ class Shelf:
         return [book.row for book in self.books().values()]
 
     def chosen(self, names: Sequence[str]) -> list[Run]:
-        """Return some of the runs that can be read; names that are no run of this folder are passed over."""
+        """Return some of the readable runs; other names are skipped."""
         books = self.books()
         found = [books[name].run for name in names if name in books]
         return [run for run in found if run is not None]
 
     def curves(self, names: Sequence[str], *, apart: bool) -> dict[str, Any] | None:
-        """Return the curves of some runs, each by itself or with other seeds together; None where there are none."""
-        from losac.report.entries import entry_labels, from_run
+        """Return the curves of some runs, one per run or one for all seeds together; None if there are none."""
+        from losac.report.entries import from_run
+        from losac.report.groups import group_entries
         from losac.report.payload import payload
 
         books = self.books()
@@ -86,11 +87,11 @@ class Shelf:
         entries = [from_run(b.run, b.history) for b in chosen if b.run is not None and b.history is not None]
         if not entries:
             return None
-        labels = _own_labels([entry.name for entry in entries]) if apart else entry_labels(entries)
-        return payload(entries, labels)
+        labels = _own_labels([entry.name for entry in entries]) if apart else None
+        return payload(group_entries(entries, labels))
 
     def details(self, name: str) -> dict[str, Any] | None:
-        """Return the row of a run with its configuration and the end of its log; None where there is no such run."""
+        """Return the row of a run with its configuration and the end of its log; None if there is no such run."""
         book = self.books().get(name)
         if book is None:
             return None
@@ -102,7 +103,7 @@ class Shelf:
     def _name(self, folder: Path) -> str:
         return folder.relative_to(self.folder).as_posix()
 
-    def _look(self, name: str, folder: Path) -> Book:
+    def _look(self, name: str, folder: Path) -> ShelvedRun:
         from losac.runs import open_run
 
         marks = tuple(_mark(folder / file) for file in _WATCHED)
@@ -115,14 +116,14 @@ class Shelf:
             if known is not None and known.mark == (marks, run.status):
                 return known
             history = run.history()
-            return Book((marks, run.status), _row(name, run, history), run, history)
+            return ShelvedRun((marks, run.status), _row(name, run, history), run, history)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}" if not isinstance(error, ValueError) else str(error)
             row = {"id": name, "name": _shown_name(name, folder), "status": "unreadable", "reason": reason}
-            return Book((marks, "unreadable"), row)
+            return ShelvedRun((marks, "unreadable"), row)
 
     def _tail(self, path: Path) -> str:
-        """Return the last lines of a file that lies within the folder; nothing where it cannot be read."""
+        """Return the last lines of a file that lies within the folder; nothing if it cannot be read."""
         if not path.resolve().is_relative_to(self.folder):
             return ""
         try:
@@ -179,7 +180,7 @@ def _shown_name(name: str, folder: Path) -> str:
 
 
 def _rate(history: History) -> float | None:
-    """Return the rounds per second of the last evaluations, so that compilation and pauses fade."""
+    """Return the rounds per second of the last evaluations, in order to forget compilation and pauses."""
     first = max(0, len(history.rounds) - 1 - _RECENT)
     rounds, seconds = (float(a[-1] - a[first]) for a in (history.rounds, history.seconds))
     return rounds / seconds if seconds > 0 and rounds > 0 else None
@@ -192,14 +193,14 @@ def _whole_rate(history: History | None) -> float | None:
 
 
 def _last(history: History | None, names: Sequence[str]) -> float | None:
-    """Return the last value of the first of these metrics that there is."""
+    """Return the last value of the first of these metrics that exists."""
     known = [] if history is None else [name for name in names if name in history.metrics]
     value = history.final(known[0]) if history is not None and known else math.nan
     return value if math.isfinite(value) else None
 
 
 def _own_labels(names: Sequence[str]) -> list[str]:
-    """Return the names, told apart by a number where folders in different places have the same."""
+    """Return the names, with a number where folders in different places have the same."""
     seen: dict[str, int] = {}
     labels = []
     for name in names:

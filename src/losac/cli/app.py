@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, board, compare, data, deploy, init, report, reproduce, run, schema, tune
+from losac.cli import algorithms, attack, board, compare, data, deploy, init, plugins, report, run, tune
 from losac.cli.errors import EXIT_CODES
-from losac.cli.group import Commands
+from losac.cli.group import App
 
 _ENVIRONMENT = {
     "LOSAC_DATA_DIR": "a folder with data sets as NAME.npz",
@@ -29,24 +29,24 @@ _EPILOG = "\n\n".join(
     ]
 )
 
-app = typer.Typer(
+app = App(
     name="losac",
-    cls=Commands,
     help="Federated optimisation, compared honestly: LoSAC, SCAFFOLD and their rivals.",
-    no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
     epilog=_EPILOG,
 )
+_PATHS = "the paths of the results"
 app.command("init", epilog=init.EPILOG)(init.init)
-app.command("run", epilog=run.EPILOG)(run.run)
-app.command("compare", epilog=compare.EPILOG)(compare.compare)
-app.command("report", epilog=report.EPILOG)(report.report)
+app.command("run", epilog=run.EPILOG, quiet=_PATHS)(run.run)
+app.command("compare", epilog=compare.EPILOG, quiet=_PATHS)(compare.compare)
+app.command("report", epilog=report.EPILOG, quiet="the path of the page")(report.report)
 app.command("board", epilog=board.EPILOG)(board.board)
-app.command("tune", epilog=tune.EPILOG)(tune.tune)
-app.command("reproduce", epilog=reproduce.EPILOG)(reproduce.reproduce)
-app.command("algorithms", epilog=algorithms.EPILOG)(algorithms.algorithms)
-app.command("schema", epilog=schema.EPILOG)(schema.schema)
+app.command("tune", epilog=tune.EPILOG, quiet=_PATHS)(tune.tune)
+plugins.add_command(app, "reproduce")
+app.command("algorithms", epilog=algorithms.EPILOG, quiet="the names")(algorithms.algorithms)
+app.command("schema", epilog=init.SCHEMA_EPILOG)(init.schema)
+plugins.add_command(attack.app, "attack.report")
 app.add_typer(attack.app, name="attack")
 app.add_typer(data.app, name="data")
 app.add_typer(deploy.app, name="deploy")

@@ -1,27 +1,25 @@
-"""``losac attack``: what an honest-but-curious server learns of its clients' data."""
+"""``losac attack``: what an honest-but-curious server learns about its clients' data."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.complete import (
-    algorithm_names,
-    attack_names,
-    bare_algorithm_names,
-    data_names,
-    model_names,
-    partition_names,
-)
+from losac._claim import FolderClaim
+from losac._files import write_whole
+from losac._seeds import MOST
+from losac.cli import completion
 from losac.cli.errors import say
-from losac.cli.experiment import Experiment
-from losac.cli.group import Commands
-from losac.cli.options import METHOD, OUTPUT, PROBLEM, DataDir, Json, option, quiet_option
-from losac.cli.output import check_folder, fresh_folder, print_json, print_paths, print_table, save_config, to_json
-from losac.cli.seeds import parse_seeds, seeds_option
-from losac.cli.settings import find_algorithm
+from losac.cli.folder import purpose, results_folder
+from losac.cli.group import App, check_value
+from losac.cli.options import OUTPUT, Overwrite, Printing
+from losac.cli.output import Answer, new_table, print_table, save_config, to_json
+from losac.experiment.fields import METHOD, PROBLEM, Option
+from losac.experiment.options import MADE, AlgorithmEntry, Method, Partition
+from losac.experiment.settings import find_algorithm
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -41,127 +39,129 @@ losac attack algebra
 losac attack algebra losac scaffold --blocks 1,4 --local-steps 1,2,5
 
 losac attack algebra --markdown docs/leakage_algebra.md"""
-_REPORT_EPILOG = """Examples:
-
-losac attack report --quick
-
-losac attack report --out leakage --jobs 8
-
-A run that was interrupted goes on where it stopped when the same command is given again. The numbers are those of
-losac reproduce fig6 leakage privacy."""
 _ATTACK, _DEFENCE = "Attack", "Defence"
 _NO_ATTACK = "class mean"
 _CLEAR, _BETTER = 30.0, 3.0
-"""Decibels from which rows are told apart with ease, and by which an attack must beat the class mean to count."""
+"""Decibels that make rows easy to recognise, and decibels by which an attack must beat the class mean to count."""
 
-app = typer.Typer(cls=Commands, help="Measure what a curious server learns of its clients' data.", no_args_is_help=True)
+app = App(help="Measure what a curious server learns about its clients' data.")
 
 
-@app.command("run", epilog=_RUN_EPILOG)
-def run(
-    data: Annotated[
-        str, option(PROBLEM, "Data set with labels; see losac data list.", autocompletion=data_names)
-    ] = "digits",
+@dataclass(frozen=True)
+class AttackedFederation(Method):
+    """The federation that is attacked: the fields of an experiment, with defaults that suit an attack."""
+
     model: Annotated[
-        str, option(PROBLEM, "softmax, 2nn, cnn or logistic; auto is by data set.", autocompletion=model_names)
-    ] = "auto",
-    clients: Annotated[int, option(PROBLEM, "N, the number of clients.", min=1)] = 4,
-    samples: Annotated[int, option(PROBLEM, "n_i, the rows of each client; all others are public.", min=1)] = 8,
-    partition: Annotated[
-        str, option(PROBLEM, "iid, sorted, mixture:C, dirichlet:A, shards:K or group.", autocompletion=partition_names)
-    ] = "iid",
-    data_dir: DataDir = None,
-    algorithm: Annotated[
-        str, option(METHOD, "Algorithm, as losac or scaffold:server_step=3.", autocompletion=algorithm_names)
-    ] = "losac",
-    step_size: Annotated[float | None, option(METHOD, "η, the step size.", show_default="by data set")] = None,
+        str, Option(PROBLEM, "softmax, 2nn, cnn or logistic; auto is by data set.", complete="model_names")
+    ] = "auto"
+    clients: Annotated[int | None, Option(PROBLEM, "N, the number of clients.", min=1)] = 4
+    samples: Annotated[int, Option(PROBLEM, "n_i, the rows of each client; all others are public.", min=1)] = 8
+    partition: Partition = "iid"
     local_steps: Annotated[
-        int | None, option(METHOD, "T, local steps per round.", min=1, show_default="5, or the method's own")
-    ] = None,
-    blocks: Annotated[
-        int | None, option(METHOD, "M, fixed blocks of a client's data.", min=1, show_default="1")
-    ] = None,
-    scaling: Annotated[str | None, option(METHOD, "LoSAC's scaling: paper or exact.", show_default="paper")] = None,
-    set_: Annotated[
-        list[str] | None, option(METHOD, "Any further setting, as NAME=VALUE; repeatable.", "--set")
-    ] = None,
-    clients_per_round: Annotated[
-        int | None, option(METHOD, "S, clients sampled each round.", min=1, show_default="all")
-    ] = None,
-    rounds: Annotated[int, option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
-    victims: Annotated[int, option(_ATTACK, "Clients to attack.", min=1)] = 2,
+        int | None, Option(METHOD, "T, local steps per round.", default="5, or the method's own", min=1)
+    ] = None
+    blocks: Annotated[int | None, Option(METHOD, "M, fixed blocks of a client's data.", default="1", min=1)] = None
+    clients_per_round: Annotated[int | None, Option(METHOD, "S, clients sampled each round.", default="all", min=1)] = (
+        None
+    )
+
+
+@dataclass(frozen=True)
+class Curious:
+    """What the server watches and tries."""
+
+    rounds: Annotated[int, Option(_ATTACK, "Rounds that the server watches.", min=1)] = 5
+    victims: Annotated[int, Option(_ATTACK, "Clients to attack.", min=1)] = 2
     attacks: Annotated[
         str,
-        option(
+        Option(
             _ATTACK,
             "On the server's best estimates: dlg, dlg-adam, idlg, inverting, paper, rowspace.",
-            autocompletion=attack_names,
+            complete="attack_names",
         ),
-    ] = "inverting,rowspace",
+    ] = "inverting,rowspace"
     printed: Annotated[
         str,
-        option(
-            _ATTACK, "The same names, on what the paper's attacker takes for the gradient.", autocompletion=attack_names
+        Option(
+            _ATTACK, "The same names, on the gradient as the paper's attacker estimates it.", complete="attack_names"
         ),
-    ] = "paper,inverting",
-    unrolled: Annotated[int, option(_ATTACK, "First rounds to differentiate through.", min=0)] = 0,
-    restarts: Annotated[int, option(_ATTACK, "Starts of every attack; the best counts.", min=1)] = 1,
-    steps: Annotated[int | None, option(_ATTACK, "Steps of every attack.", min=1, show_default="its own")] = None,
-    clip: Annotated[
-        str | None, option(_DEFENCE, "Largest norm of an upload, or one for each of its parts: 0.1,1.")
-    ] = None,
-    noise: Annotated[float, option(_DEFENCE, "Noise multiplier at the clients, with --clip.", min=0)] = 0.0,
-    delta: Annotated[float, option(_DEFENCE, "δ of the (ε, δ) that is printed.")] = 1e-5,
-    seed: Annotated[int, option(_ATTACK, "Of data, weights, draws and starts.", min=0)] = 0,
+    ] = "paper,inverting"
+    unrolled: Annotated[int, Option(_ATTACK, "First rounds to differentiate through.", min=0)] = 0
+    restarts: Annotated[int, Option(_ATTACK, "Starts of every attack; the best counts.", min=1)] = 1
+    steps: Annotated[int | None, Option(_ATTACK, "Steps of every attack.", default="its own", min=1)] = None
+    seed: Annotated[int, Option(_ATTACK, "Seed of data, weights, draws and starts.", min=0, max=MOST)] = 0
+
+
+@dataclass(frozen=True)
+class Defence:
+    """How the clients protect their uploads."""
+
+    clip: Annotated[str | None, Option(_DEFENCE, "Largest norm of an upload, or one for each of its parts: 0.1,1.")] = (
+        None
+    )
+    noise: Annotated[float, Option(_DEFENCE, "Noise multiplier at the clients, with --clip.", min=0)] = 0.0
+    delta: Annotated[float, Option(_DEFENCE, "δ of the (ε, δ) that is printed.", min=0, max=1)] = 1e-5
+
+
+@app.command("run", epilog=_RUN_EPILOG, quiet="the verdict, or the paths of files,")
+def run(
+    federation: AttackedFederation,
+    curious: Curious,
+    defence: Defence,
+    printing: Printing,
+    algorithm: AlgorithmEntry = "losac",
     out: Annotated[
-        Path | None, option(OUTPUT, "Folder for audit.json, config.json and pictures.png.", show_default="no files")
+        Path | None, Option(OUTPUT, "Folder for audit.json, config.json and pictures.png.", default="no files")
     ] = None,
-    overwrite: Annotated[bool, option(OUTPUT, "Replace the results in --out.", "--overwrite")] = False,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the verdict, or the paths of files,")] = False,
-) -> None:
+    overwrite: Overwrite = False,
+) -> Answer:
     """Run a small federation, attack what its server sees, and compare with the clients' real rows."""
-    check_folder(out, overwrite=overwrite)
-    experiment = Experiment(
-        data=data, model=model, clients=clients, data_dir=data_dir, step_size=step_size, local_steps=local_steps,
-        blocks=blocks, scaling=scaling, set_=set_, partition=None if _is_made(data) else partition,
-    )  # fmt: skip
-    (method,) = experiment.build_algorithms([algorithm], local_steps=5, blocks=1)
-    method = _defended(method, clip, noise)
-    from losac.attacks import Plan, audit, cut
+    with results_folder(out, purpose(overwrite=overwrite)) as claim:
+        problem = replace(federation, partition=None) if federation.data in MADE else federation
+        (method,) = problem.build_algorithms([algorithm], local_steps=5, blocks=1)
+        method = _defended(method, defence)
+        from losac.attacks import Plan, audit, cut
 
-    plan = Plan(_names(attacks, "--attacks"), _names(printed, "--printed"), unrolled, rounds, 2, restarts, steps)
-    if victims > clients:
-        raise ValueError(f"--victims {victims} are more than the {clients} clients; give at most {clients}")
-    if (method.draw.blocks or 1) > samples:
-        raise ValueError(f"--blocks {blocks} are more than the {samples} rows of a client; raise --samples")
-    ground = cut(experiment.load_data(seed), samples, seed)
-    spent = _epsilon(method, rounds, clients, clients_per_round, delta)
-    if not (json or quiet):
-        say(f"Attacking {victims} of {clients} clients …")
-    found = audit(
-        experiment.build_task(ground.clients), method, ground.data, plan, clients=range(victims),
-        class_means=ground.class_means, clients_per_round=clients_per_round, seed=seed,
-    )  # fmt: skip
-    told = {
-        "data": data, "model": experiment.defaults.model if model == "auto" else model, "clients": clients,
-        "samples": samples, "partition": partition, "algorithm": method.label, "settings": method.settings(),
-        "clients_per_round": clients_per_round or clients, "seed": seed, "victims": victims, "plan": plan._asdict(),
-    }  # fmt: skip
-    result = _record(found) | {"epsilon": spent, "delta": delta if spent is not None else None}
-    result["verdict"] = verdict(found)
-    files = _save(found, ground.data, result, told, out) if out else []
-    if json:
-        print_json({"config": told, "result": result, "files": [str(path) for path in files]})
-        return
-    if not quiet:
-        _tell(found, method, spent, delta)
-    if not (quiet and files):
+        plan = Plan(
+            _names(curious.attacks, "--attacks"), _names(curious.printed, "--printed"), curious.unrolled,
+            curious.rounds, 2, curious.restarts, curious.steps,
+        )  # fmt: skip
+        clients, samples, seed = federation.clients or 0, federation.samples, curious.seed
+        sampled = federation.clients_per_round
+        if curious.victims > clients:
+            raise ValueError(f"--victims {curious.victims} are more than the {clients} clients; give at most {clients}")
+        if (method.draw.blocks or 1) > samples:
+            raise ValueError(
+                f"--blocks {federation.blocks} are more than the {samples} rows of a client; raise --samples"
+            )
+        ground = cut(problem.load_data(seed), samples, seed)
+        spent = _epsilon(method, curious.rounds, clients, sampled, defence.delta)
+        if printing.verbose:
+            say(f"Attacking {curious.victims} of {clients} clients …")
+        found = audit(
+            problem.build_task(ground.clients), method, ground.data, plan, clients=range(curious.victims),
+            class_means=ground.class_means, clients_per_round=sampled, seed=seed,
+        )  # fmt: skip
+        config = {
+            "data": problem.data, "model": problem.model_name, "clients": clients, "samples": samples,
+            "partition": federation.partition, "algorithm": method.label, "settings": method.settings(),
+            "clients_per_round": sampled or clients, "seed": seed, "victims": curious.victims, "plan": plan._asdict(),
+        }  # fmt: skip
+        result = {name: value for name, value in found._asdict().items() if name != "pictures"}
+        result |= {"epsilon": spent, "delta": defence.delta if spent is not None else None, "verdict": verdict(found)}
+        files = [] if claim is None else _save(found, ground.data, result, config, claim)
+
+    def text() -> None:
+        _tell(found, method, spent, defence.delta)
         typer.echo(result["verdict"])
-    print_paths(files, hint=False)
+
+    data = {"config": config, "result": result, "files": [str(path) for path in files]}
+    return Answer(data, text, brief=files or [result["verdict"]], paths=files)
 
 
-@app.command("algebra", epilog=_ALGEBRA_EPILOG)
+@app.command(
+    "algebra", epilog=_ALGEBRA_EPILOG, quiet="the names of methods that give a gradient away, or the path of the page,"
+)
 def algebra(
     names: Annotated[
         list[str] | None,
@@ -169,18 +169,14 @@ def algebra(
             metavar="[ALGORITHM]...",
             help="Algorithms to count for.",
             show_default="all",
-            autocompletion=bare_algorithm_names,
+            autocompletion=completion.bare_algorithm_names,
         ),
     ] = None,
-    blocks: Annotated[str, option(METHOD, "Values of M, separated by commas.")] = "1,5",
-    local_steps: Annotated[str, option(METHOD, "Values of T, separated by commas.")] = "1,5",
-    rounds: Annotated[int, option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
-    markdown: Annotated[Path | None, option(OUTPUT, "Page to write.", show_default="no file")] = None,
-    json: Json = False,
-    quiet: Annotated[
-        bool, quiet_option("the names of methods that give a gradient away, or the path of the page,")
-    ] = False,
-) -> None:
+    blocks: Annotated[str, Option(METHOD, "Values of M, separated by commas.")] = "1,5",
+    local_steps: Annotated[str, Option(METHOD, "Values of T, separated by commas.")] = "1,5",
+    rounds: Annotated[int, Option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
+    markdown: Annotated[Path | None, Option(OUTPUT, "Page to write.", default="no file")] = None,
+) -> Answer:
     """Count, from the code of each method, which gradients of a client its messages give away exactly."""
     for name in names or []:
         find_algorithm(name)
@@ -193,48 +189,15 @@ def algebra(
     counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
     leaks = list(what_leaks(chosen, rounds=rounds, **counts))
     if markdown is not None:
-        command = [
-            "losac attack algebra",
-            *(names or []),
-            f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}",
-        ]
-        markdown.write_text(_page(leaks, rounds, " ".join(command)), encoding="utf-8")
-    if json:
-        print_json([leak._asdict() for leak in leaks])
-        return
-    if not quiet:
-        _print_leaks(leaks, rounds)
-    elif markdown is None:
-        for name in dict.fromkeys(leak.algorithm for leak in leaks if leak.exact):
-            typer.echo(name)
-    print_paths([markdown] if markdown else [], hint=False)
-
-
-@app.command("report", epilog=_REPORT_EPILOG)
-def report(
-    quick: Annotated[bool, option(OUTPUT, "Fewer settings, seeds and steps, marked as such.", "--quick")] = False,
-    seeds: Annotated[str, seeds_option(_ATTACK)] = "0,1,2",
-    out: Annotated[
-        Path | None, option(OUTPUT, "Folder for the results.", show_default="leakage, or leakage-quick")
-    ] = None,
-    workers: Annotated[
-        int | None, option(OUTPUT, "Processes to share the work.", "--jobs", min=1, show_default="one per core")
-    ] = None,
-    data_dir: DataDir = None,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the path of the page")] = False,
-) -> None:
-    """Write one page: the paper's attack, the strong ones, and what defences cost and buy."""
-    from losac.cli.reproduce import conclude_all
-    from losac.reproduce import STUDIES, Options
-
-    options = Options(tuple(parse_seeds(seeds)), quick)
-    folder = out or Path("leakage-quick" if quick else "leakage")
-    made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
-    conclude_all(
-        [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
-        json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
-    )  # fmt: skip
+        options = f"--blocks {blocks} --local-steps {local_steps} --rounds {rounds}"
+        write_whole(markdown, _page(leaks, rounds, " ".join(["losac attack algebra", *(names or []), options])))
+    files = [markdown] if markdown else []
+    return Answer(
+        [leak._asdict() for leak in leaks],
+        lambda: _print_leaks(leaks, rounds),
+        brief=files or dict.fromkeys(leak.algorithm for leak in leaks if leak.exact),
+        paths=files,
+    )
 
 
 def verdict(found: Audit) -> str:
@@ -256,12 +219,8 @@ def verdict(found: Audit) -> str:
     return f"{known} {said}".strip()
 
 
-def _is_made(data: str) -> bool:
-    return data in ("quadratic", "lowrank", "logistic")
-
-
 def _names(text: str, option: str) -> tuple[str, ...]:
-    """Return the names of attacks in a list; the error says which there are."""
+    """Return the names of attacks in a list; the error lists those known."""
     from losac._settings import nearest
     from losac.attacks import ATTACKS
 
@@ -276,13 +235,19 @@ def _names(text: str, option: str) -> tuple[str, ...]:
 
 def _numbers(text: str, option: str) -> list[int]:
     try:
-        return [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} {text!r} must be whole numbers separated by commas, such as 1,5") from None
+    for number in numbers:
+        check_value(number, option)
+    if min(numbers) < 1:
+        raise ValueError(f"{option} {text!r} has a number below 1; give whole numbers from 1 on")
+    return numbers
 
 
-def _defended(method: Algorithm, clip: str | None, noise: float) -> Algorithm:
-    """Return the method with its uploads clipped and noisy, where that is asked for."""
+def _defended(method: Algorithm, defence: Defence) -> Algorithm:
+    """Return the method with its uploads clipped and noisy, if that is asked for."""
+    clip, noise = defence.clip, defence.noise
     if clip is None:
         if noise:
             raise ValueError(f"--noise {noise:g} is in units of --clip, which bounds the uploads; give it too")
@@ -296,11 +261,13 @@ def _defended(method: Algorithm, clip: str | None, noise: float) -> Algorithm:
         raise ValueError(
             f"--clip {clip!r} must be a number, or one for each part of an upload, such as 0.1,1"
         ) from None
+    for bound in bounds:
+        check_value(bound, "--clip")
     return method.replace(uploads=(make(clip=bounds if len(bounds) > 1 else bounds[0], noise_multiplier=noise),))
 
 
 def _epsilon(method: Algorithm, rounds: int, clients: int, sampled: int | None, delta: float) -> float | None:
-    """Return ε towards the server; None without noise, or where it cannot be computed, which is said."""
+    """Return ε towards the server; None without noise, or with a message if it cannot be computed."""
     if not any(getattr(transform, "noise_multiplier", 0) for transform in method.uploads):
         return None
     from losac.privacy import epsilon
@@ -312,26 +279,22 @@ def _epsilon(method: Algorithm, rounds: int, clients: int, sampled: int | None, 
         return None
 
 
-def _record(found: Audit) -> dict[str, Any]:
-    return {name: value for name, value in found._asdict().items() if name != "pictures"}
-
-
-def _save(found: Audit, data: Data, result: dict[str, Any], told: dict[str, Any], out: Path) -> list[Path]:
+def _save(found: Audit, data: Data, result: dict[str, Any], told: dict[str, Any], claim: FolderClaim) -> list[Path]:
     from losac.attacks.pictures import draw
 
-    folder = fresh_folder(out)
-    written, picture = folder / "audit.json", folder / "pictures.png"
-    written.write_text(to_json(result) + "\n", encoding="utf-8")
-    draw(found.pictures, data).savefig(picture, dpi=150)
-    return [written, picture, save_config(told, folder / "config.json")]
+    names = ("audit.json", "pictures.png", "config.json")
+    with claim.staged() as folder:
+        (folder / "audit.json").write_text(to_json(result) + "\n", encoding="utf-8")
+        draw(found.pictures, data).savefig(folder / "pictures.png", dpi=150)
+        save_config(told, folder / "config.json")
+    claim.clear(keep=names)
+    return [claim.folder / name for name in names]
 
 
 def _tell(found: Audit, method: Algorithm, spent: float | None, delta: float) -> None:
     from rich import box
-    from rich.table import Table
 
-    title = f"What the server learns from {method.label}"
-    table = Table(box=box.SIMPLE, title=title, title_justify="left", show_header=False)
+    table = new_table(title=f"What the server learns from {method.label}", box=box.SIMPLE, show_header=False)
     table.add_column("")
     table.add_column("", justify="right")
     exact = f"{found.exact} of {found.gradients}" if found.gradients else "– (the method is not linear)"
@@ -356,12 +319,9 @@ def _number(value: float | None) -> str:
 
 
 def _print_leaks(leaks: list[Leak], rounds: int) -> None:
-    from rich import box
-    from rich.table import Table
-
     from losac.attacks.what_leaks import HEAD, cells
 
-    table = Table(box=box.SIMPLE_HEAD, title=f"Gradients of one client in {rounds} rounds", title_justify="left")
+    table = new_table(title=f"Gradients of one client in {rounds} rounds")
     for index, word in enumerate(HEAD):
         table.add_column(word, justify="right" if index else "left")
     for leak in leaks:
@@ -375,15 +335,19 @@ def _page(leaks: list[Leak], rounds: int, command: str) -> str:
 
     return f"""# Which gradients the messages give away
 
-What a client sends is, for most methods, a known part plus a linear combination of the gradients that it computed, with
-coefficients that follow from the method alone. All of its uploads together are a linear system, and a gradient whose
-unit vector lies in the row space of that system is known to the server *exactly*, whatever the data. The table counts
-them for one client that takes part in {rounds} rounds: M is the number of its blocks, T that of its local steps (*own*:
-the method has its own number). A gradient is that of some of its rows at one model; one at a model that the server
-itself sent is what most attacks ask for. What is *left open* is the mean share of the other gradients, as a standard
-deviation, that the system does not determine if gradients of the same rows, one step apart, agree to 98%. FedPAQ
-quantises what it sends, so that its gradients are known up to that; TAMUNA sends some coordinates only, for which
-there is no attack here. Counted from the code, in half a minute, by
+For every method, how many of a client's gradients a server can compute exactly from its messages. For readers of
+[the page on leakage](leakage.md) who want the details. The table is counted from the code, in half a minute, by
+the command below.
+
+For most methods, what a client sends is a known part plus a linear combination of the gradients that it computed, with
+coefficients that follow from the method alone. All of its uploads together are a linear system. A gradient is known to
+the server *exactly*, for any data, if its unit vector lies in the row space of that system. The table counts these
+gradients for one client that takes part in {rounds} rounds. M is the number of its blocks, T the number of its local
+steps (*own*: the method has its own number). A gradient is that of some of the client's rows at one model; most attacks
+need one at a model that the server itself sent. *Left open* is the mean share of the other gradients, as a standard
+deviation, that the system does not determine if gradients of the same rows, one step apart, agree to 98%. FedPAQ,
+DIANA, PP-MARINA, DASHA-PP and LoCoDL quantise what they send, so their gradients are known up to quantisation. TAMUNA
+and EF21-PP send only some coordinates, and there is no attack for them here.
 
 ```
 {command}

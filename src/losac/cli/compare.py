@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli import complete
-from losac.cli.errors import DIVERGED, INTERRUPTED, say
-from losac.cli.expand import expand
-from losac.cli.experiment import Experiment
-from losac.cli.file import File, given_names, read_file, sections_of
-from losac.cli.options import SIMULATION
-from losac.cli.output import (
-    check_folder,
-    fresh_folder,
-    print_json,
-    print_paths,
-    print_table,
-    slug,
-    summary,
-    wide_console,
-)
-from losac.cli.progress import progress
-from losac.cli.seeds import parse_seeds, seeds_option
+from losac._claim import EXPERIMENT, FolderClaim
+from losac.cli import completion
+from losac.cli.errors import DIVERGED, INTERRUPTED
+from losac.cli.folder import purpose, results_folder
+from losac.cli.group import given_names
+from losac.cli.options import Config, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
+from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
+from losac.cli.progress import Report, progress
+from losac.experiment.file import COMMON, File, compare_request, parse, read_content, sections_of
+from losac.experiment.options import Experiment, Target
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -47,74 +40,110 @@ losac compare losac scaffold --config experiment.toml --out compared
 losac compare losac scaffold --config experiment.toml --out compared --resume"""
 
 
-@expand("experiment")
 def compare(
-    experiment: Experiment,
     algorithms: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Algorithms, each with settings of its own where wanted: scaffold:server_step=3,step_size=1e-4. "
+            help="Algorithms, each with its settings, if any: scaffold:server_step=3,step_size=1e-4. "
             "Default: losac, scaffold, scaffold with server_step=M, fedavg, fedsaga.",
             show_default=False,
-            autocompletion=complete.algorithm_names,
+            autocompletion=completion.algorithm_names,
         ),
     ] = None,
-    seeds: Annotated[str, seeds_option(SIMULATION)] = "0,1,2",
-    target: Annotated[
-        float | None,
-        typer.Option(
-            help="Report the first round that reaches this accuracy. Default: by data set.",
-            rich_help_panel="Output",
-            show_default=False,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the experiment, of losac init: problem, simulation, and the step size, local steps and "
-            "blocks of all; options given here win.",
-            rich_help_panel="Problem",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Go on with the runs in --out that have not ended.", rich_help_panel="Output"),
-    ] = False,
     *,
+    experiment: Experiment,
+    seeds: Seeds = "0,1,2",
+    target: Target = None,
+    config: Config = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    printing: Printing,
     context: typer.Context,
-) -> None:
-    """Compare algorithms at the same step size unless told otherwise; print a table, and save runs and a page."""
-    if resume and experiment.out is None:
+) -> Answer:
+    """Compare algorithms, by default at the same step size; print a table, and save runs and a page."""
+    if resume and out is None:
         raise ValueError("--resume needs the folder of the runs: --out DIR")
-    if not resume:
-        check_folder(experiment.out, overwrite=experiment.overwrite)
-    experiment, target = _filled(experiment, File() if config is None else read_file(config), context, target)
-    entries = algorithms or default_entries(experiment)
-    methods = dict(zip(entries, experiment.build_algorithms(entries)))
+    wanted = purpose(resume=resume, overwrite=overwrite)
+    given = given_names(context)
+    if resume and config is None and out is not None and (out / EXPERIMENT).is_file():
+        config = out / EXPERIMENT
+    content = {} if config is None else read_content(config)
     chosen = parse_seeds(seeds)
-    data = experiment.load_data()
-    histories: list[History] = []
-    target = experiment.defaults.target if target is None else target
-    told = experiment.describe(data)
-    told["simulation"]["target"] = target
-    interrupted = False
-    try:
-        _simulate(experiment, data, methods, chosen, told, resume, histories)
-    except KeyboardInterrupt:
-        interrupted = True
+    asked = partial(compare_request, experiment, content, given, algorithms, target=target)
+    with results_folder(out, wanted, asked(seeds=chosen)) as claim:
+        if resume and out is not None and (out / "run.json").exists():
+            raise ValueError(f"{out} holds a single run; continue it with losac run --out {out} --resume")
+        file = File() if config is None else parse(content, str(config))
+        chosen = list(file.seeds) if file.seeds is not None and "seeds" not in given else chosen
+        experiment, target = _filled(experiment, file, given, target)
+        entries = algorithms or list(file.algorithms or default_entries(experiment))
+        methods = dict(zip(entries, experiment.build_algorithms(entries)))
+        _check_folders(entries)
+        data = experiment.load_data()
+        target = experiment.defaults.target if target is None else target
+        told = experiment.describe(data)
+        told["simulation"]["target"] = target
+        task = _checked(experiment, data, methods)
+        if claim is not None and (request := asked(seeds=chosen)):
+            claim.begin(request, anew=not resume)
+
+        def simulate(entry: str, seed: int, report: Report) -> History:
+            sections = told | {"algorithm": sections_of(methods[entry])}
+            sections["simulation"] = told["simulation"] | {"seed": seed}
+            options = experiment.simulation(data) | {"seed": seed, "progress": report}
+            folder = None if out is None else out / "runs" / f"{slug(entry)}-seed{seed}"
+            return _run(task, methods[entry], folder, sections, resume, options)
+
+        rounds = experiment.simulation(data)["rounds"]
+        histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
+        files = _save(histories, data, claim, target) if histories and claim else []
     facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
-    files = _save(histories, data, experiment.out, target) if histories and experiment.out else []
-    _tell(experiment, histories, files, facts, target)
-    diverged = sum(history.diverged is not None for history in histories)
-    if diverged:
-        say(f"losac: {diverged} of {len(histories)} runs diverged; try a smaller step size for them")
-    if interrupted:
-        kept = f"the {len(histories)} finished runs are in {experiment.out}, go on with --resume"
-        say(f"losac: interrupted; {kept if files else 'nothing was saved'}")
-        raise typer.Exit(INTERRUPTED)
-    if diverged == len(histories):
-        raise typer.Exit(DIVERGED)
+    return _answer(histories, interrupted, files, out, facts, target)
+
+
+def _all_runs(
+    methods: Mapping[str, Algorithm],
+    seeds: list[int],
+    simulate: Callable[[str, int, Report], History],
+    rounds: int,
+    shown: bool,
+) -> tuple[list[History], bool]:
+    """Return what ran, and whether it was interrupted; a run that diverges is kept, and the others continue."""
+    import losac
+
+    histories: list[History] = []
+    with progress(len(methods) * len(seeds), rounds, shown=shown) as begin:
+        try:
+            for entry, method in methods.items():
+                for seed in seeds:
+                    try:
+                        histories.append(simulate(entry, seed, begin(f"{method!r} seed {seed}")))
+                    except losac.DivergedError as error:
+                        histories.append(error.history)
+        except KeyboardInterrupt:
+            return histories, True
+    return histories, False
+
+
+def _run(
+    task: Task,
+    method: Algorithm,
+    folder: Path | None,
+    sections: dict[str, dict[str, Any]],
+    resume: bool,
+    options: Mapping[str, Any],
+) -> History:
+    """Run one of them, into its folder if it has one, or continue it; what has diverged is not tried again."""
+    import losac
+
+    if folder is None:
+        return losac.simulate(task, method, **options)
+    if resume and (folder / "run.json").exists() and losac.runs.open_run(folder).status == "diverged":
+        diverged = losac.runs.open_run(folder).history()
+        if diverged is not None:
+            return diverged
+    return losac.runs.record(task, method, folder, resume=resume, experiment=sections, **options)
 
 
 def default_entries(experiment: Experiment) -> list[str]:
@@ -124,101 +153,96 @@ def default_entries(experiment: Experiment) -> list[str]:
     return ["losac", "scaffold", *as_long, "fedavg", "fedsaga"]
 
 
-def _filled(
-    experiment: Experiment, file: File, context: typer.Context, target: float | None
-) -> tuple[Experiment, float | None]:
-    """Return the experiment and the target with what a file says where the command line says nothing."""
-    experiment = file.fill(experiment, given_names(context))
-    common = {k: v for k, v in file.settings.items() if k in ("step_size", "local_steps", "blocks")}
-    common = {k: v for k, v in common.items() if getattr(experiment, k) is None}
-    return dataclasses.replace(experiment, **common), file.target if target is None else target
+def _check_folders(entries: list[str]) -> None:
+    """Refuse an entry that is given twice, and entries with runs in the same folder."""
+    names: dict[str, str] = {}
+    for entry in entries:
+        if slug(entry) in names:
+            other = names[slug(entry)]
+            if other == entry:
+                raise ValueError(f"{entry!r} is given twice; leave one out")
+            raise ValueError(
+                f"{other!r} and {entry!r} would share the folder {slug(entry)}; write one of them otherwise"
+            )
+        names[slug(entry)] = entry
 
 
-def _simulate(
-    experiment: Experiment,
-    data: FederatedData,
-    methods: Mapping[str, Algorithm],
-    seeds: list[int],
-    told: dict[str, dict[str, Any]],
-    resume: bool,
-    histories: list[History],
-) -> None:
-    """Run everything, adding to ``histories`` as runs end; a run that diverges is kept, and the others go on."""
+def _checked(experiment: Experiment, data: FederatedData, methods: Mapping[str, Algorithm]) -> Task:
+    """Return the task, after making sure that all methods can run on it."""
     import losac
 
     task, options = experiment.build_task(data), experiment.simulation(data)
     for method in methods.values():
         losac.runs.check(task, method, options["rounds"], options)
-    if experiment.out is not None and experiment.overwrite:
-        fresh_folder(experiment.out)
-    shown = not (experiment.quiet or experiment.json)
-    with progress(len(methods) * len(seeds), options["rounds"], shown=shown) as begin:
-        for entry, method in methods.items():
-            for seed in seeds:
-                report = begin(f"{method!r} seed {seed}")
-                try:
-                    if experiment.out is None:
-                        histories.append(losac.simulate(task, method, seed=seed, progress=report, **options))
-                        continue
-                    sections = told | {"algorithm": sections_of(method)}
-                    sections["simulation"] = told["simulation"] | {"seed": seed}
-                    folder = experiment.out / "runs" / f"{slug(entry)}-seed{seed}"
-                    histories.append(_record(task, method, folder, sections, resume, report, options))
-                except losac.DivergedError as error:
-                    histories.append(error.history)
+    return task
 
 
-def _record(
-    task: Task,
-    method: Algorithm,
-    folder: Path,
-    sections: dict[str, dict[str, Any]],
-    resume: bool,
-    report: Any,
-    options: Mapping[str, Any],
-) -> History:
-    """Run one of them into its folder, or go on with it; what has diverged before is not tried again."""
-    import losac
-
-    seed = sections["simulation"]["seed"]
-    if resume and (folder / "run.json").exists() and losac.runs.open_run(folder).status == "diverged":
-        diverged = losac.runs.open_run(folder).history()
-        if diverged is not None:
-            return diverged
-    return losac.runs.record(
-        task, method, folder, seed=seed, resume=resume, experiment=sections, progress=report, **options
-    )
+def _filled(
+    experiment: Experiment, file: File, given: Collection[str], target: float | None
+) -> tuple[Experiment, float | None]:
+    """Return the experiment and the target; the file fills in what the command line leaves out."""
+    experiment = file.fill(experiment, given)
+    common = {k: v for k, v in file.settings.items() if k in COMMON}
+    common = {k: v for k, v in common.items() if getattr(experiment, k) is None}
+    return dataclasses.replace(experiment, **common), file.target if target is None else target
 
 
-def _save(histories: list[History], data: FederatedData, folder: Path, target: float | None) -> list[Path]:
+def _save(histories: list[History], data: FederatedData, claim: FolderClaim, target: float | None) -> list[Path]:
     from losac.report import plot_comparison, write_csv, write_report
     from losac.runs import find_runs
 
-    picture, partition = folder / "comparison.png", folder / "partition.png"
-    plot_comparison(histories, target=target).savefig(picture)
-    data.plot().savefig(partition, dpi=150)
-    return [
-        write_report(find_runs(folder / "runs"), folder / "report.html", target=target),
-        write_csv(histories, folder / "comparison.csv", target=target),
-        picture,
-        partition,
-        folder / "runs",
-    ]
+    names = ("report.html", "comparison.csv", "comparison.png", "partition.png")
+    with claim.staged() as folder:
+        page, table, picture, partition = (folder / name for name in names)
+        write_report(find_runs(claim.folder / "runs"), page, target=target)
+        write_csv(histories, table, target=target)
+        plot_comparison(histories, target=target).savefig(picture)
+        data.plot().savefig(partition, dpi=150)
+    return [*(claim.folder / name for name in names), claim.folder / "runs"]
 
 
-def _tell(
-    experiment: Experiment, histories: list[History], files: list[Path], config: dict[str, Any], target: float | None
-) -> None:
-    if experiment.json:
-        results = [summary(history) for history in histories]
-        print_json({"config": config, "results": results, "files": [str(path) for path in files]})
-        return
-    if histories and not experiment.quiet:
+def _answer(
+    histories: list[History],
+    interrupted: bool,
+    files: list[Path],
+    out: Path | None,
+    facts: dict[str, Any],
+    target: float | None,
+) -> Answer:
+    def text() -> None:
         from losac.report import comparison_table, fairness_notes
 
-        console = wide_console()
-        print_table(comparison_table(histories, target=target))
-        for note in fairness_notes(histories):
-            console.print(note, style="yellow")
-        console.print()
-    print_paths(files, hint=not (experiment.out or experiment.quiet))
+        if histories:
+            console = wide_console()
+            print_table(comparison_table(histories, target=target))
+            for note in fairness_notes(histories):
+                console.print(note, style="yellow")
+            console.print()
+
+    diverged = sum(history.diverged is not None for history in histories)
+    complaints = []
+    if diverged:
+        complaints.append(f"losac: {diverged} of {len(histories)} runs diverged; try a smaller step size for them")
+    if interrupted:
+        complaints.append(f"losac: interrupted; {_kept(out, len(histories) if files else 0)}")
+    return Answer(
+        lambda: {
+            "config": facts,
+            "results": [summary(history) for history in histories],
+            "files": [str(path) for path in files],
+        },
+        text,
+        paths=files,
+        hint="" if out else NOTHING_SAVED,
+        complaints=complaints,
+        code=INTERRUPTED if interrupted else DIVERGED if diverged == len(histories) else 0,
+    )
+
+
+def _kept(out: Path | None, finished: int) -> str:
+    """Return what is left of a comparison that was interrupted."""
+    if out is None or not any((out / "runs").glob("*/run.json")):
+        return "nothing was saved"
+    if not finished:
+        return f"what has begun is in {out}, continue with --resume"
+    return f"the {finished} finished runs are in {out}, continue with --resume"

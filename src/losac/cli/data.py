@@ -1,4 +1,4 @@
-"""``losac data``: which data sets there are, where they come from, who holds what."""
+"""``losac data``: the data sets, where they come from, and how many rows each client holds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.complete import data_names, download_names, partition_names
+from losac._files import write_picture
+from losac._seeds import MOST
+from losac.cli import completion
 from losac.cli.errors import say
-from losac.cli.experiment import Experiment
-from losac.cli.group import Commands
-from losac.cli.options import OUTPUT, PROBLEM, DataDir, Json, option, quiet_option
-from losac.cli.output import print_json, print_table
+from losac.cli.group import App
+from losac.cli.options import OUTPUT, Printing
+from losac.cli.output import Answer, new_table, print_table
+from losac.experiment.fields import PROBLEM, Option
+from losac.experiment.options import Clients, DataDir, Partition, ProblemOptions
 
 if TYPE_CHECKING:
     from losac.data import FederatedData, Inspection
@@ -39,116 +42,87 @@ losac data inspect patients.csv --target sick --client hospital
 losac data inspect pictures --json"""
 _MOST_SHOWN = 20
 
-app = typer.Typer(cls=Commands, help="List, download and look at data sets.", no_args_is_help=True)
+app = App(help="List, download and look at data sets.")
 
 
-@app.command("list", epilog=_LIST_EPILOG)
-def list_(json: Json = False, quiet: Annotated[bool, quiet_option("the names")] = False) -> None:
-    """List the data sets, where each is to be had and what its authors ask."""
+@app.command("list", epilog=_LIST_EPILOG, quiet="the names")
+def list_() -> Answer:
+    """List the data sets, where to get each and what its authors ask."""
     from losac.data import datasets
 
     rows = [(name, description, *_whereabouts(name)) for name, description in datasets().items()]
-    if json:
-        print_json([dict(zip(("name", "description", "where", "terms"), row)) for row in rows])
-        return
-    if quiet:
-        typer.echo("\n".join(row[0] for row in rows))
-        return
-    from rich import box
-    from rich.table import Table
 
-    table = Table("name", "what it is", "where it is", "terms", box=box.SIMPLE_HEAD)
-    for name, *words in rows:
-        table.add_row(f"[bold]{name}[/bold]", *words)
-    print_table(table)
+    def text() -> None:
+        table = new_table("name", "what it is", "where it is", "terms")
+        for name, *words in rows:
+            table.add_row(f"[bold]{name}[/bold]", *words)
+        print_table(table)
+
+    data = [dict(zip(("name", "description", "where", "terms"), row)) for row in rows]
+    return Answer(data, text, brief=[row[0] for row in rows])
 
 
-@app.command(epilog=_DOWNLOAD_EPILOG)
+@app.command(epilog=_DOWNLOAD_EPILOG, quiet="the path of the file")
 def download(
-    name: Annotated[str, typer.Argument(help="Data set: mnist, har, esr, a9a or w8a.", autocompletion=download_names)],
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the path of the file")] = False,
-) -> None:
+    name: Annotated[
+        str, typer.Argument(help="Data set: mnist, har, esr, a9a or w8a.", autocompletion=completion.download_names)
+    ],
+    printing: Printing,
+) -> Answer:
     """Download a data set, check it and keep it in the cache."""
     from losac.data import datasets, fetch
     from losac.data.names import look_up
     from losac.data.sources import SOURCES
 
     look_up(name, datasets(), "data set")
+    told: dict[str, Any] = {"name": name, "path": None, "terms": None}
     if name not in SOURCES:
         where = _whereabouts(name)[0]
-        if json:
-            print_json({"name": name, "path": None, "terms": None, "where": where})
-        else:
-            say(f"{name} needs no download: it {where}")
-        return
-    path = fetch(name, progress=not (json or quiet))
+        said = [] if printing.json else [f"{name} needs no download: it {where}"]
+        return Answer({**told, "where": where}, complaints=said)
+    path = fetch(name, progress=printing.verbose)
     terms = SOURCES[name].terms
-    if json:
-        print_json({"name": name, "path": str(path), "terms": terms, "where": "in the cache"})
-        return
-    typer.echo(str(path))
-    if not quiet:
-        say(f"Terms of {name}: {terms}.")
+    told |= {"path": str(path), "terms": terms, "where": "in the cache"}
+    return Answer(told, paths=[path], hint=f"Terms of {name}: {terms}.")
 
 
-@app.command(epilog=_SHOW_EPILOG)
+@app.command(epilog=_SHOW_EPILOG, quiet="the path of the picture")
 def show(
-    name: Annotated[str, typer.Argument(help="Data set; see losac data list.", autocompletion=data_names)],
-    clients: Annotated[
-        int | None, option(PROBLEM, "N, the number of clients.", min=1, show_default="by data set")
-    ] = None,
-    partition: Annotated[
-        str | None,
-        option(
-            PROBLEM,
-            "iid, sorted, mixture:C, dirichlet:A, shards:K or group.",
-            show_default="by data set",
-            autocompletion=partition_names,
-        ),
-    ] = None,
-    seed: Annotated[int, option(PROBLEM, "Of the partition.", min=0)] = 0,
+    name: Annotated[str, typer.Argument(help="Data set; see losac data list.", autocompletion=completion.data_names)],
+    clients: Clients = None,
+    partition: Partition = None,
+    seed: Annotated[int, Option(PROBLEM, "Of the partition.", min=0, max=MOST)] = 0,
     data_dir: DataDir = None,
-    out: Annotated[Path | None, option(OUTPUT, "Picture to write.", show_default="NAME-partition.png")] = None,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the path of the picture")] = False,
-) -> None:
+    out: Annotated[Path | None, Option(OUTPUT, "Picture to write.", default="NAME-partition.png")] = None,
+) -> Answer:
     """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
-    data = Experiment(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
+    data = ProblemOptions(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
     path = out or Path(f"{name}-partition.png")
+    if path.is_dir() or not path.suffix:
+        raise ValueError(f"--out {path} must be a file that ends in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
-    data.plot().savefig(path, dpi=150)
-    if json:
-        print_json({**_facts(data), "seed": seed, "files": [str(path)]})
-        return
-    if not quiet:
-        for line in _summary(data):
-            typer.echo(line)
-    typer.echo(str(path))
+    write_picture(data.plot(), path, dpi=150)
+    return Answer({**_facts(data), "seed": seed, "files": [str(path)]}, "\n".join(_summary(data)), paths=[path])
 
 
-@app.command(epilog=_INSPECT_EPILOG)
+@app.command(epilog=_INSPECT_EPILOG, quiet="what will go wrong")
 def inspect(
     file: Annotated[Path, typer.Argument(help="CSV, Parquet or NPZ file, or a folder of images.")],
-    target: Annotated[str | None, option(PROBLEM, "Column to predict.", show_default="y")] = None,
-    client: Annotated[str | None, option(PROBLEM, "Column that says whose a row is.", show_default="client")] = None,
-    encoding: Annotated[str, option(PROBLEM, "Of a CSV file.")] = "utf-8",
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("what will go wrong")] = False,
-) -> None:
+    target: Annotated[str | None, Option(PROBLEM, "Column to predict.", default="y")] = None,
+    client: Annotated[str | None, Option(PROBLEM, "Column with the client of each row.", default="client")] = None,
+    encoding: Annotated[str, Option(PROBLEM, "Encoding of a CSV file.")] = "utf-8",
+) -> Answer:
     """Look at your own data: columns, clients and labels, and what will go wrong."""
     from losac.data import inspect as look
 
     found = look(file, target=target, client=client, encoding=encoding)
-    if json:
-        print_json(_inspection_facts(found))
-        return
-    if not quiet:
+    problems = [f"{problem.kind}: {problem.text}" for problem in found.problems]
+
+    def text() -> None:
         _print_inspection(found)
-    for problem in found.problems:
-        typer.echo(f"{problem.kind}: {problem.text}")
-    if not found.problems and not quiet:
-        typer.echo("nothing that would go wrong")
+        typer.echo("\n".join(problems or ["nothing that would go wrong"]))
+
+    return Answer(lambda: _inspection_facts(found), text, brief=problems)
 
 
 def _inspection_facts(found: Inspection) -> dict[str, Any]:
@@ -159,15 +133,8 @@ def _inspection_facts(found: Inspection) -> dict[str, Any]:
         "target": found.target,
         "client": found.client,
         "columns": [
-            {
-                "name": c.name,
-                "dtype": c.dtype,
-                "shape": list(c.shape),
-                "missing": c.missing,
-                "distinct": c.distinct,
-                "constant": c.constant,
-            }
-            for c in found.columns
+            {name: getattr(each, name) for name in ("name", "dtype", "shape", "missing", "distinct", "constant")}
+            for each in found.columns
         ],
         "clients": found.clients,
         "labels": None if found.labels is None else list(found.labels),
@@ -177,13 +144,11 @@ def _inspection_facts(found: Inspection) -> dict[str, Any]:
 
 
 def _print_inspection(found: Inspection) -> None:
-    """Print the columns, and the clients with their labels; of many only the first."""
-    from rich import box
+    """Print the columns, and the clients with their labels; only the first ones if there are many."""
     from rich.markup import escape
-    from rich.table import Table
 
     typer.echo(f"{found.origin}: {found.rows:,} rows, {len(found.columns):,} columns, {len(found.clients):,} clients")
-    table = Table("column", "dtype", "missing", "different", "used as", box=box.SIMPLE_HEAD)
+    table = new_table("column", "dtype", "missing", "different", "used as")
     roles = {found.target: "target", found.client: "client"}
     for c in found.columns[:_MOST_SHOWN]:
         dtype = c.dtype + (f" {c.shape}" if c.shape else "")
@@ -192,7 +157,7 @@ def _print_inspection(found: Inspection) -> None:
         table.add_row(escape(c.name), dtype, f"{c.missing:,}", different, role)
     print_table(table)
     labels = () if found.labels is None else found.labels[:_MOST_SHOWN]
-    table = Table("client", "rows", *map(escape, labels), box=box.SIMPLE_HEAD)
+    table = new_table("client", "rows", *map(escape, labels))
     for at, (name, size) in enumerate(list(found.clients.items())[:_MOST_SHOWN]):
         held = () if found.label_counts is None else found.label_counts[at, : len(labels)]
         table.add_row(escape(name), f"{size:,}", *(f"{count:,}" for count in held))
@@ -204,7 +169,7 @@ def _print_inspection(found: Inspection) -> None:
 
 
 def _whereabouts(name: str) -> tuple[str, str]:
-    """Return where a data set is to be had, and what its authors ask."""
+    """Return where to get a data set, and what its authors ask."""
     from losac._folders import cache_dir
     from losac.data.files import given_dir
     from losac.data.sources import SOURCES
@@ -222,7 +187,7 @@ def _whereabouts(name: str) -> tuple[str, str]:
 
 
 def _facts(data: FederatedData) -> dict[str, Any]:
-    """Return who holds what, as data."""
+    """Return how many rows each client holds, as data."""
     labelled = data.num_classes is not None
     names = data.label_names or tuple(map(str, range(data.num_classes or 0)))
     return {

@@ -1,4 +1,4 @@
-"""``losac deploy``: a federation of real processes, by Flower."""
+"""``losac deploy``: a federation of real processes, with Flower."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.complete import algorithm_names, data_names, model_names, partition_names
-from losac.cli.errors import FAILED, fail, say
-from losac.cli.experiment import Experiment
-from losac.cli.group import Commands
-from losac.cli.options import METHOD, PROBLEM, SIMULATION, Json, option, quiet_option
-from losac.cli.output import print_json, print_paths, print_table
-from losac.cli.settings import parse_settings
+from losac._seeds import MOST
+from losac.cli.errors import FAILED, say
+from losac.cli.group import App
+from losac.cli.options import Printing
+from losac.cli.output import Answer, new_table, print_table
+from losac.experiment.fields import PROBLEM, SIMULATION, Option
+from losac.experiment.options import MADE, AlgorithmEntry, Data, Experiment, Partition
+from losac.experiment.settings import parse_settings, split_entry
 
 if TYPE_CHECKING:
     from losac.deploy import LocalFederation
 
 _COMPLETED = "finished:completed"
+_SERVER_KEYS = ("ca.crt", "ca.key", "server.crt", "server.key", "executor.secret")
 _SETTINGS = ("step_size", "local_steps", "blocks", "batch_size", "epochs")
 
-app = typer.Typer(
-    cls=Commands, help="Run an algorithm between real processes and devices, by Flower.", no_args_is_help=True
-)
+app = App(help="Run an algorithm between real processes and devices, with Flower.")
 _Folder = Annotated[Path, typer.Argument(help="Folder of the federation: its keys, logs, states and results.")]
 _FEDERATION = "Federation"
+_RUNNING = "the names of the processes that run"
 
 _INIT_EPILOG = """Examples:
 
@@ -60,36 +61,49 @@ _DEMO_EPILOG = """Examples:
 losac deploy demo --data digits
 
 losac deploy demo demo --rounds 20"""
-_KEYS_EPILOG = "Example: losac deploy keys keys --host server.example.org --nodes 4"
+_KEYS_EPILOG = """Examples:
+
+losac deploy keys keys --host server.example.org
+
+losac deploy keys keys --host server.example.org --renew"""
+_KEY_EPILOG = """Examples:
+
+losac deploy key node-0
+
+losac deploy key node-0 --renew"""
+_FREE_EPILOG = """Examples:
+
+losac deploy free federation/results/1 client-0
+
+losac deploy free federation/results/1 client-0 --rebind"""
+_ROTATE_EPILOG = "Example: losac deploy rotate federation"
+_PIN_EPILOG = """Examples:
+
+losac deploy pin apps.txt myapp
+
+losac deploy pin apps.txt --remove 33b5a59362ad"""
+_ADMIT_EPILOG = """Examples:
+
+losac deploy admit keys/submitters.json anna --address 127.0.0.1:8001 --home anna
+
+losac deploy admit keys/submitters.json anna --remove"""
 
 
-@app.command(epilog=_INIT_EPILOG)
+@app.command(epilog=_INIT_EPILOG, quiet="the paths of the files")
 def init(
     folder: Annotated[Path, typer.Argument(help="New or empty folder; its name becomes the app's.")],
-    data: Annotated[str, option(PROBLEM, "Data set; see losac data list.", autocompletion=data_names)] = "digits",
+    data: Data = "digits",
     model: Annotated[
-        str, option(PROBLEM, "softmax, 2nn, logistic or linear; auto is by data set.", autocompletion=model_names)
+        str, Option(PROBLEM, "softmax, 2nn, logistic or linear; auto is by data set.", complete="model_names")
     ] = "auto",
-    partition: Annotated[
-        str | None,
-        option(
-            PROBLEM,
-            "iid, sorted, mixture:C, dirichlet:A, shards:K or group.",
-            show_default="by data set",
-            autocompletion=partition_names,
-        ),
-    ] = None,
-    clients: Annotated[int, option(PROBLEM, "N, the number of clients.", min=1)] = 4,
-    algorithm: Annotated[
-        str, option(METHOD, "Algorithm, as losac or fedavg:step_size=1e-4.", autocompletion=algorithm_names)
-    ] = "losac",
+    partition: Partition = None,
+    clients: Annotated[int, Option(PROBLEM, "N, the number of clients.", min=1)] = 4,
+    algorithm: AlgorithmEntry = "losac",
     clients_per_round: Annotated[
-        int | None, option(SIMULATION, "S, clients sampled each round.", min=1, show_default="half of them")
+        int | None, Option(SIMULATION, "S, clients sampled each round.", default="half of them", min=1)
     ] = None,
-    rounds: Annotated[int, option(SIMULATION, "Rounds of a run.", min=1)] = 20,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the paths of the files")] = False,
-) -> None:
+    rounds: Annotated[int, Option(SIMULATION, "Rounds of a run.", min=1)] = 20,
+) -> Answer:
     """Write a Flower app to start from."""
     from losac.data import datasets
     from losac.data.names import look_up
@@ -99,14 +113,12 @@ def init(
     look_up(data, datasets(), "data set")
     if partition is not None:
         parse(partition)
-    experiment = Experiment(data=data, partition=partition)
+    experiment = Experiment(data=data, model=model, partition=partition)
     (method,) = experiment.build_algorithms([algorithm])
-    name = algorithm.partition(":")[0]
-    given = parse_settings([part for part in algorithm.partition(":")[2].split(",") if part], algorithm)
+    name, given = split_entry(algorithm)
     settings = method.settings()
     chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
-    is_made = data in ("quadratic", "lowrank", "logistic")
-    if not is_made and "step_size" not in given:  # the default is for other numbers of rows per client
+    if data not in MADE and "step_size" not in given:  # the default is for other numbers of rows per client
         share = min(1.0, clients / experiment.resolved("clients"))
         chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
     files = write_app(
@@ -114,62 +126,60 @@ def init(
         algorithm=name,
         settings=chosen,
         data=data,
-        model=experiment.defaults.model if model == "auto" else model,
-        partition=None if is_made else experiment.resolved("partition"),
+        model=experiment.model_name,
+        partition=None if data in MADE else experiment.resolved("partition"),
         clients=clients,
         clients_per_round=clients_per_round or max(clients // 2, 1),
         rounds=rounds,
     )
-    if json:
-        print_json({"files": [str(path) for path in files]})
-        return
-    print_paths(files, hint=False)
-    if not quiet:
-        say(f"Next: losac deploy up federation {shlex.quote(str(folder))}")
+    return _files(files, f"Next: losac deploy up federation {shlex.quote(str(folder))}")
 
 
-@app.command(epilog=_UP_EPILOG)
+@app.command(epilog=_UP_EPILOG, quiet=_RUNNING)
 def up(
     folder: _Folder,
-    application: Annotated[Path | None, typer.Argument(metavar="[APP]", help="App that says how many nodes.")] = None,
+    application: Annotated[Path | None, typer.Argument(metavar="[APP]", help="App with the number of nodes.")] = None,
     nodes: Annotated[
-        int | None, option(_FEDERATION, "Number of SuperNodes.", min=1, show_default="as before, or the app's")
+        int | None, Option(_FEDERATION, "Number of SuperNodes.", default="as before, or the app's", min=1)
     ] = None,
-    port: Annotated[int | None, option(_FEDERATION, "Port of the SuperLink.", show_default="a free one")] = None,
-    timeout: Annotated[float, option(_FEDERATION, "Seconds that processes have to get ready.")] = 60,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the names of the processes that run")] = False,
-) -> None:
+    port: Annotated[
+        int | None, Option(_FEDERATION, "Port of the SuperLink.", max=65535, default="a free one", min=1)
+    ] = None,
+    timeout: Annotated[float, Option(_FEDERATION, "Seconds for processes to get ready.", min=0)] = 60,
+    *,
+    printing: Printing,
+) -> Answer:
     """Start a SuperLink with TLS, a SuperExec and SuperNodes, and return when all are online."""
     if nodes is None and application is not None:
         nodes = _app_config(application).get("clients")
-    from losac.deploy.folder import Folder
+    from losac.deploy.folder import FederationFolder
 
-    if nodes is None and Folder(folder).read() is None:
+    if nodes is None and FederationFolder(folder).read() is None:
         raise ValueError(f"{folder} is new: give its number of nodes, as --nodes 4, or the folder of an app")
     federation = _federation(folder, nodes, port=port, detached=True, timeout=timeout)
-    if not (json or quiet):
+    if printing.verbose:
         say(f"Starting {federation.nodes} nodes …")
     federation.start()
-    _tell(federation, json=json, quiet=quiet)
+    return _state(federation)
 
 
-@app.command(epilog=_RUN_EPILOG)
+@app.command(epilog=_RUN_EPILOG, quiet="the folder of the results")
 def run(
     folder: _Folder,
     application: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app.")],
     set_: Annotated[
-        list[str] | None, option(SIMULATION, "A setting of the app, as NAME=VALUE; repeatable.", "--set")
+        list[str] | None, Option(SIMULATION, "A setting of the app, as NAME=VALUE; repeatable.", "--set")
     ] = None,
     seed: Annotated[
-        int | None, option(SIMULATION, "Of all draws; short for --set seed=N.", min=0, show_default="the app's")
+        int | None,
+        Option(SIMULATION, "Seed of all draws; short for --set seed=N.", min=0, max=MOST, default="the app's"),
     ] = None,
-    wait: Annotated[bool, option(_FEDERATION, "Return when the run is finished.", "--wait")] = False,
-    timeout: Annotated[float, option(_FEDERATION, "Seconds to wait at most.")] = 3600,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the folder of the results")] = False,
-) -> None:
-    """Submit a run of an app to a federation that is up; its results are put into a folder of their own."""
+    wait: Annotated[bool, Option(_FEDERATION, "Return when the run is finished.", "--wait")] = False,
+    timeout: Annotated[float, Option(_FEDERATION, "Seconds to wait at most.", min=0)] = 3600,
+    *,
+    printing: Printing,
+) -> Answer:
+    """Submit a run of an app to a running federation; its results go into a new folder."""
     federation = _federation(folder)
     given = {name.replace("_", "-"): value for name, value in parse_settings(set_ or [], "--set").items()}
     if seed is not None:
@@ -178,78 +188,56 @@ def run(
     known = _app_config(application)
     config = {name: value for name, value in ours.items() if name in known} | given
     told: dict[str, Any] = {"run": federation.submit(application, config), "out": config.get("out")}
-    if quiet:
-        typer.echo(told["out"])
-    elif not json:
-        typer.echo(f"run {told['run']}\n{told['out']}")
-    if wait:
-        answer = federation.wait(told["run"], timeout)
-        told |= {"status": answer["status"], "details": answer["status-details"]}
-    if json:
-        print_json(told)
-    elif wait and not quiet:
-        typer.echo(told["status"])
-    if wait and told["status"] != _COMPLETED:
+    if not printing.json:  # at once: the rest may take long
+        typer.echo(told["out"] if printing.quiet else f"run {told['run']}\n{told['out']}")
+    if not wait:
+        return Answer(told, brief=[])
+    ended = federation.wait(told["run"], timeout)
+    told |= {"status": ended["status"], "details": ended["status-details"]}
+    complaints = []
+    if told["status"] != _COMPLETED:
         why = f"{told['status']}: {told['details']}; see losac deploy log {folder} {told['run']}"
-        fail(f"run {told['run']} is {why}", FAILED)
+        complaints.append(" ".join(f"losac: run {told['run']} is {why}".split()))
+    return Answer(told, told["status"], brief=[], complaints=complaints, code=FAILED if complaints else 0)
 
 
-@app.command(epilog=_STATUS_EPILOG)
-def status(
-    folder: _Folder,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the names of the processes that run")] = False,
-) -> None:
-    """Print which processes run, which nodes are online, and how the runs stand."""
-    _tell(_federation(folder), json=json, quiet=quiet)
+@app.command(epilog=_STATUS_EPILOG, quiet=_RUNNING)
+def status(folder: _Folder) -> Answer:
+    """Print the processes that run, the nodes that are online, and the status of the runs."""
+    return _state(_federation(folder))
 
 
-@app.command(epilog=_LOG_EPILOG)
+@app.command(epilog=_LOG_EPILOG, quiet="the last line")
 def log(
     folder: _Folder,
     run_id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="The run's id.", show_default="the last")
     ] = None,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the last line")] = False,
-) -> None:
+) -> Answer:
     """Print what the server of a run wrote."""
     federation = _federation(folder)
     if run_id is None and not (runs := federation.runs()):
         raise ValueError(f"{folder} has no run yet; submit one with: losac deploy run {folder} APP")
     chosen = run_id or max(runs, key=lambda each: each["pending-at"])["run-id"]
     text = federation.log(chosen)
-    if json:
-        print_json({"run": chosen, "log": text})
-        return
-    typer.echo((text.splitlines() or [""])[-1] if quiet else text)
+    return Answer({"run": chosen, "log": text}, lambda: typer.echo(text), brief=[(text.splitlines() or [""])[-1]])
 
 
-@app.command(epilog=_DOWN_EPILOG)
-def down(
-    folder: _Folder,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the names of what was stopped")] = False,
-) -> None:
+@app.command(epilog=_DOWN_EPILOG, quiet="the names of what was stopped")
+def down(folder: _Folder) -> Answer:
     """Stop all processes of a federation; its keys, states and results stay."""
     ran = _federation(folder).stop()
-    if json:
-        print_json({"stopped": ran})
-    elif quiet:
-        for name in ran:
-            typer.echo(name)
-    else:
-        typer.echo(f"stopped: {', '.join(ran) or 'nothing ran'}")
+    return Answer({"stopped": ran}, f"stopped: {', '.join(ran) or 'nothing ran'}", brief=ran)
 
 
-@app.command(epilog=_DEMO_EPILOG)
+@app.command(epilog=_DEMO_EPILOG, quiet="the folder")
 def demo(
     folder: Annotated[Path | None, typer.Argument(help="New or empty folder.", show_default="a temporary one")] = None,
-    data: Annotated[str, option(PROBLEM, "mnist, or the embedded digits; auto takes mnist where it is.")] = "auto",
-    rounds: Annotated[int, option(SIMULATION, "Rounds to run.", min=4)] = 12,
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the folder")] = False,
-) -> None:
+    data: Annotated[str, Option(PROBLEM, "mnist, or the embedded digits; auto takes mnist if available.")] = "auto",
+    rounds: Annotated[int, Option(SIMULATION, "Rounds to run.", min=4)] = 12,
+    *,
+    printing: Printing,
+) -> Answer:
     """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
     from losac.deploy.demo import SETTINGS, demo
 
@@ -258,49 +246,136 @@ def demo(
         data = "mnist" if _is_here("mnist") else "digits"
     elif data not in SETTINGS:
         raise ValueError(f"--data {data!r} must be auto or one of {', '.join(SETTINGS)}")
-    outcome = demo(where, data, rounds, (lambda line: None) if json or quiet else say)
-    if json:
-        print_json(outcome._asdict() | {"folder": str(where)})
-        return
-    if quiet:
-        typer.echo(str(where))
-        return
-    typer.echo(
+    outcome = demo(where, data, rounds, say if printing.verbose else lambda line: None)
+    text = (
         f"accuracy {outcome.accuracy:.4f}, the simulator's with the same clients {outcome.simulated:.4f}\n"
         f"largest difference of the models {outcome.difference:.1e} of the largest parameter\n"
         f"the server's sum and what the clients hold differ by {outcome.invariant:.1e}\n"
         f"{outcome.seconds_per_round:.1f} s per round; everything is in {where}"
     )
+    return Answer(outcome._asdict() | {"folder": str(where)}, text, brief=[where])
 
 
-@app.command(epilog=_KEYS_EPILOG)
+@app.command(epilog=_KEYS_EPILOG, quiet="the paths of the files")
 def keys(
     folder: Annotated[Path, typer.Argument(help="Folder for the keys.")],
-    host: Annotated[list[str], option(_FEDERATION, "Name or IP address of the server; repeatable.")],
-    nodes: Annotated[int, option(_FEDERATION, "Clients that need a key.", min=1)],
-    json: Json = False,
-    quiet: Annotated[bool, quiet_option("the paths of the files")] = False,
-) -> None:
-    """Make certificates for a server and a key for every client, for a federation of several machines."""
-    from losac.deploy.certificates import certificate_authority, node_key, server_certificate
-    from losac.deploy.folder import node_name
+    host: Annotated[list[str], Option(_FEDERATION, "Name or IP address of the server; repeatable.")],
+    renew: Annotated[
+        bool, Option(_FEDERATION, "Set the files that are there aside, and make new ones.", "--renew")
+    ] = False,
+) -> Answer:
+    """Make the certificates and the executor's secret of a server, for a federation of several machines."""
+    from losac.deploy.certificates import certificate_authority, executor_secret, server_certificate, set_aside
 
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty; give another folder, nothing is overwritten")
+        if not renew:
+            raise ValueError(f"{folder} is not empty; give another folder, or --renew to replace its keys")
+        set_aside(*(path for name in _SERVER_KEYS if (path := folder / name).exists()))
     authority = certificate_authority(folder)
-    files = [*authority, *server_certificate(folder, host, authority)]
-    for number in range(nodes):
-        files += node_key(folder, node_name(number))
-    if json:
-        print_json({"files": [str(path) for path in files]})
-        return
-    print_paths(files, hint=False)
-    if not quiet:
-        say("Keep every .key and node-N private: a node needs its own and ca.crt only.")
+    files = [*authority, *server_certificate(folder, host, authority), executor_secret(folder)]
+    return _files(files, "Only ca.crt leaves this machine: every node needs a copy of it.")
+
+
+@app.command(epilog=_KEY_EPILOG, quiet="the paths of the files")
+def key(
+    file: Annotated[Path, typer.Argument(help="File for the private key; the public one becomes FILE.pub.")],
+    renew: Annotated[
+        bool, Option(_FEDERATION, "Set the key that is there aside, and make a new one.", "--renew")
+    ] = False,
+    state: Annotated[
+        Path | None, Option(_FEDERATION, "The node's state-dir, which the new key takes over.", default="none")
+    ] = None,
+) -> Answer:
+    """Make a node's key, on the node: the private one never leaves it."""
+    from losac.deploy.certificates import node_key, set_aside
+    from losac.federation.owner import release
+
+    public = file.with_name(f"{file.name}.pub")
+    if renew:
+        set_aside(*(path for path in (file, public) if path.exists()))
+    files = node_key(file.parent, file.name)
+    if state is not None:
+        release(state)
+    return _files(list(files), f"The server registers it: flwr supernode register {public.name}")
+
+
+@app.command(epilog=_FREE_EPILOG, quiet="the file of the request")
+def free(
+    results: Annotated[Path, typer.Argument(help="Folder of a run's results.")],
+    client: Annotated[str, typer.Argument(help="Name of the client, as the log has it.")],
+    rebind: Annotated[
+        bool, Option(_FEDERATION, "Keep the place and what it contributed: its node has a new key.", "--rebind")
+    ] = False,
+) -> Answer:
+    """Free a client's place before the next round, or let the client come with another key."""
+    from losac.federation.requests import ask
+
+    path = ask(results, "rebind" if rebind else "free", client)
+    return Answer({"request": str(path)}, f"{path}: the server takes it before its next round", brief=[path])
+
+
+@app.command(epilog=_ROTATE_EPILOG, quiet="the folder")
+def rotate(folder: _Folder) -> Answer:
+    """Renew all keys, certificates, secrets and tokens of a federation that is down, from its next start."""
+    aside = _federation(folder).rotate()
+    text = f"{len(aside)} files are set aside; the next losac deploy up {folder} makes new ones"
+    return Answer({"aside": [str(path) for path in aside]}, text, brief=[str(folder)])
+
+
+@app.command(epilog=_PIN_EPILOG, quiet="the digest")
+def pin(
+    apps: Annotated[Path, typer.Argument(help="File of the apps that may run on this machine.")],
+    application: Annotated[Path | None, typer.Argument(metavar="[APP]", help="Folder of the app.")] = None,
+    remove: Annotated[
+        str | None, Option(_FEDERATION, "Digest of an app that may no longer run, or how it begins.", default="none")
+    ] = None,
+) -> Answer:
+    """Let this machine's node, or server, run an app; nothing else runs there."""
+    from losac.deploy import pins
+
+    if application is None and remove is not None:
+        digest, word = pins.unpin(apps, remove), "no longer runs here"
+    elif application is not None and remove is None:
+        _app_config(application)
+        digest, word = pins.pin(apps, application), "may run here"
+    else:
+        raise ValueError("give the folder of an app, or --remove with the digest of one")
+    return Answer({"digest": digest}, f"{digest} {word}", brief=[digest])
+
+
+@app.command(epilog=_ADMIT_EPILOG, quiet="the name")
+def admit(
+    file: Annotated[Path, typer.Argument(help="The server's file of who may submit.")],
+    name: Annotated[str, typer.Argument(help="Name of a person or machine.")],
+    address: Annotated[
+        str | None, Option(_FEDERATION, "HOST:PORT at which this person reaches the SuperLink.", default="none")
+    ] = None,
+    home: Annotated[
+        Path | None, Option(_FEDERATION, "Folder for the credentials, the person's FLWR_HOME.", default="none")
+    ] = None,
+    remove: Annotated[bool, Option(_FEDERATION, "Revoke: the person may no longer submit.", "--remove")] = False,
+) -> Answer:
+    """Let somebody submit runs to a server, or revoke it; both count at once."""
+    from losac.deploy import submitters
+
+    if remove:
+        submitters.revoke(file, name)
+        return Answer({"revoked": name}, f"{name} may no longer submit", brief=[name])
+    if address is None or home is None:
+        raise ValueError(
+            f"say where {name} reaches the server and where its token goes: --address HOST:PORT --home DIR"
+        )
+    credentials = submitters.write_credentials(home, address, submitters.admit(file, name))
+    told = {"admitted": name, "credentials": str(credentials)}
+    return Answer(told, f"{name} may submit; the token is in {credentials}", brief=[name])
+
+
+def _files(files: list[Path], hint: str) -> Answer:
+    return Answer({"files": [str(path) for path in files]}, paths=files, hint=hint)
 
 
 def _is_here(data: str) -> bool:
-    """Whether a real data set lies on this machine."""
+    """Whether a real data set is on this machine."""
     from losac.data.sources import SOURCES
     from losac.data.store import find_arrays
 
@@ -324,34 +399,29 @@ def _app_config(application: Path) -> dict[str, Any]:
     return app_config(application)
 
 
-def _tell(federation: LocalFederation, *, json: bool, quiet: bool) -> None:
-    """Print the state of a federation."""
+def _state(federation: LocalFederation) -> Answer:
+    """Return the state of a federation."""
     processes = federation.processes()
     alive = processes["superlink"] is not None
     online = federation.online() if alive else {}
     runs = federation.runs() if alive else []
-    if json:
-        told = {"folder": str(federation.folder.root), "address": federation.address, "processes": processes}
-        print_json({**told, "online": online, "runs": runs})
-        return
-    if quiet:
-        for name in (name for name, pid in processes.items() if pid is not None):
-            typer.echo(name)
-        return
-    from rich import box
-    from rich.table import Table
+    told = {"folder": str(federation.folder.root), "address": federation.address, "processes": processes}
 
-    table = Table("process", "pid", "state", box=box.SIMPLE_HEAD)
-    for name, pid in processes.items():
-        state = "[red]does not run[/red]" if pid is None else "runs"
-        if name in online and pid is not None:
-            state = "[green]online[/green]" if online[name] else "[yellow]offline[/yellow]"
-        table.add_row(name, "" if pid is None else str(pid), state)
-    print_table(table)
-    if runs:
-        table = Table("run", "app", "state", "seconds", box=box.SIMPLE_HEAD)
-        for each in runs:
-            table.add_row(each["run-id"], each["fab-name"], each["status"], f"{float(each['elapsed']):.0f}")
+    def text() -> None:
+        table = new_table("process", "pid", "state")
+        for name, pid in processes.items():
+            state = "[red]does not run[/red]" if pid is None else "runs"
+            if name in online and pid is not None:
+                state = "[green]online[/green]" if online[name] else "[yellow]offline[/yellow]"
+            table.add_row(name, "" if pid is None else str(pid), state)
         print_table(table)
-    if alive:
-        typer.echo(f"SuperLink: {federation.address}, logs: {federation.folder.logs}")
+        if runs:
+            table = new_table("run", "app", "state", "seconds")
+            for each in runs:
+                table.add_row(each["run-id"], each["fab-name"], each["status"], f"{float(each['elapsed']):.0f}")
+            print_table(table)
+        if alive:
+            typer.echo(f"SuperLink: {federation.address}, logs: {federation.folder.logs}")
+
+    running = [name for name, pid in processes.items() if pid is not None]
+    return Answer({**told, "online": online, "runs": runs}, text, brief=running)

@@ -40,8 +40,8 @@ _WAYS_OUT = {
 def one_line_errors() -> Iterator[None]:
     """Turn every error into one line on stderr and an exit code, and warnings into lines too.
 
-    A wrong value or file is bad input. What nobody foresaw is said in one line as well, with the file that holds the
-    traceback; with LOSAC_DEBUG=1 the traceback of any error is shown above its line.
+    A wrong value or file is bad input. An unexpected error is one line as well, which names the file with the
+    traceback. With LOSAC_DEBUG=1 the traceback of any error is shown above its line.
     """
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
@@ -78,7 +78,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def in_words(error: OSError) -> str:
-    """Return what went wrong with a file, without its number, and a way out where there is one.
+    """Return what went wrong with a file, without its error number, and a way out if there is one.
 
     >>> in_words(FileNotFoundError(errno.ENOENT, "No such file or directory", "runs/a"))
     'runs/a: no such file or directory; check the path'
@@ -103,7 +103,7 @@ def _unforeseen(error: Exception) -> str:
 
 
 def _kept_traceback() -> str:
-    """Write the traceback into a file of its own, and say where; where no file can be written, how to see it."""
+    """Write the traceback into a new file, and say where; if no file can be written, say how to see it."""
     again = "LOSAC_DEBUG=1 shows it"
     if _debugging():
         return "its traceback is above"
@@ -135,7 +135,7 @@ def _is_of_the_command_line(error: Exception) -> bool:
 
 
 def _forget_stdout() -> None:
-    """Send what is still to be written nowhere, so that Python does not complain at its end."""
+    """Send what is still to be written nowhere, or Python would complain when it ends."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

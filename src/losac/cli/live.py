@@ -1,4 +1,4 @@
-"""The live view of runs in a terminal: what runs, how far it is, what it reached and what that cost."""
+"""The live view of runs in a terminal: their names, progress, results and costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Left(ProgressColumn):
-    """The time that is left, by the pace of the current run."""
+    """The remaining time, by the pace of the current run."""
 
     def render(self, task: Task) -> RenderableType:
         left = task.fields["left"]
@@ -26,7 +26,7 @@ class _Left(ProgressColumn):
 
 
 class _View(Progress):
-    """The bars, under the name of the run and over what it has reached."""
+    """The bars, between the name of the run and its results so far."""
 
     name, reached = "", ""
 
@@ -38,7 +38,7 @@ class _View(Progress):
 
 @contextlib.contextmanager
 def live(console: Console, runs: int, rounds: int) -> Iterator[Begin]:
-    """Yield what begins a run in the view; the view goes away at the end."""
+    """Yield a function that begins a run in the view; the view disappears at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left())
     with _View(*columns, console=console, transient=True) as view:
         current = view.add_task("rounds", total=rounds, left=None)

@@ -1,17 +1,18 @@
-"""The folder of results: where it is, and what is written into it."""
+"""What commands print, and the names and sizes in it."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from losac._files import write_whole
 from losac.cli.errors import say
 
 if TYPE_CHECKING:
@@ -22,31 +23,57 @@ if TYPE_CHECKING:
 
 _WIDTH_OF_FILES = 130
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
-RESULTS = (
-    "history.npz", "metrics.csv", "metrics.parquet", "experiment.toml", "run.json", "clients.json", "log.txt",
-    "checkpoints", "runs/*-seed*", "report.html", "comparison.csv", "comparison.png", "partition.png", "config.json",
-    "audit.json", "pictures.png", "trials.csv", "tuning.png", "tuning.svg", "best.toml",
-)  # fmt: skip
-"""All that the commands write, as patterns."""
 
 
-def check_folder(out: Path | None, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot take results, before anything is computed."""
-    if out is None or not out.exists():
-        return
-    if not out.is_dir():
-        raise ValueError(f"--out {out} is a file; give a folder")
-    if any(out.iterdir()) and not overwrite:
-        raise ValueError(f"--out {out} is not empty; give another folder, or --overwrite to replace its results")
+NOTHING_SAVED = "Nothing was saved; --out DIR saves the runs, tables and figures."
 
 
-def fresh_folder(out: Path) -> Path:
-    """Make the folder, and take away what an earlier command left in it."""
-    out.mkdir(parents=True, exist_ok=True)
-    for pattern in RESULTS:
-        for old in out.glob(pattern):
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    return out
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a command: as data, in words, and in brief. The user decides which of them is printed.
+
+    Args:
+      data: for ``--json``; a function if it takes time to make.
+      text: for people: lines, or a function that prints.
+      brief: the lines of ``--quiet``; None stands for the paths.
+      paths: of what was written, printed below the text.
+      hint: a line on stderr, for people.
+      complaints: lines on stderr, however the rest is printed.
+      code: the exit code.
+    """
+
+    data: Any
+    text: str | Callable[[], None] = ""
+    brief: Iterable[object] | None = None
+    paths: Sequence[Path] = ()
+    hint: str = ""
+    complaints: Sequence[str] = ()
+    code: int = 0
+
+
+def show(answer: Answer, *, json: bool, quiet: bool) -> None:
+    """Print a command's answer in the chosen form; all commands print with this function."""
+    if json:
+        print_json(answer.data() if callable(answer.data) else answer.data)
+    elif quiet:
+        _print_lines(answer.paths if answer.brief is None else answer.brief)
+    else:
+        if callable(answer.text):
+            answer.text()
+        elif answer.text:
+            typer.echo(answer.text)
+        _print_lines(answer.paths)
+        if answer.hint:
+            say(answer.hint)
+    for line in answer.complaints:
+        say(line)
+    if answer.code:
+        raise typer.Exit(answer.code)
+
+
+def _print_lines(lines: Iterable[object]) -> None:
+    for line in lines:
+        typer.echo(str(line))
 
 
 def slug(label: str) -> str:
@@ -64,7 +91,7 @@ def save_config(config: Mapping[str, Any], path: Path) -> Path:
     from importlib.metadata import version
 
     versions = {"losac": version("losac"), "jax": version("jax"), "python": platform.python_version()}
-    path.write_text(to_json({**config, "versions": versions}) + "\n", encoding="utf-8")
+    write_whole(path, to_json({**config, "versions": versions}) + "\n")
     return path
 
 
@@ -88,15 +115,13 @@ def summary(history: History) -> dict[str, Any]:
         "rounds": int(history.rounds[-1]),
         "diverged": history.diverged,
         "final": {name: history.final(name) if finished else None for name in history.metrics},
-        "bytes_up": int(history.bytes_up[-1]),
-        "bytes_down": int(history.bytes_down[-1]),
-        "gradients": float(history.gradients[-1]),
+        **{name: series[-1].item() for name, series in history.costs.items()},
         "seconds": float(history.seconds[-1]),
     }
 
 
 def wide_console() -> Console:
-    """Return the console of stdout, with room for a table where it is a file or a pipe and so has no width."""
+    """Return the console of stdout, with room for a table if it is a file or a pipe, which has no width."""
     from rich.console import Console
 
     class Printed(Console):
@@ -108,11 +133,20 @@ def wide_console() -> Console:
     return console if console.is_terminal else Printed(width=_WIDTH_OF_FILES)
 
 
-def print_table(table: Table, expendable: Sequence[str] = ()) -> None:
-    """Print a table so that nothing in it is cut off where the terminal is too narrow for it.
+def new_table(*heads: str, title: str | None = None, **look: Any) -> Table:
+    """Return an empty table in the look of all tables."""
+    from rich import box
+    from rich.table import Table
 
-    It is turned on its side where that helps; else the expendable columns are left out, which is said, and then cells
-    are broken into lines.
+    usual: dict[str, Any] = {"box": box.SIMPLE_HEAD, "title_justify": "left"}
+    return Table(*heads, title=title, **usual | look)
+
+
+def print_table(table: Table, expendable: Sequence[str] = ()) -> None:
+    """Print a table with nothing cut off, even if the terminal is too narrow for it.
+
+    It is transposed if that helps; else the expendable columns are left out, with a note, and then cells are broken
+    into lines.
     """
     console = wide_console()
     left_out = []
@@ -139,7 +173,7 @@ def _fits(table: Table, console: Console) -> bool:
 
 
 def _turned(table: Table) -> Table:
-    """Return a table whose rows are the columns of another."""
+    """Return a table with the columns of another as its rows."""
     from rich.table import Table
 
     turned = Table(
@@ -165,7 +199,7 @@ def human_bytes(count: float) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """Return a time as people say it.
+    """Return a time in words.
 
     >>> human_seconds(8.4), human_seconds(200), human_seconds(8000)
     ('8 s', '3 min 20 s', '2 h 13 min')
@@ -176,14 +210,6 @@ def human_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def print_paths(paths: Sequence[Path], *, hint: bool) -> None:
-    """Print the paths, one on a line; with a hint, say how to have some."""
-    for path in paths:
-        typer.echo(str(path))
-    if hint:
-        say("Nothing was saved; --out DIR saves the runs, tables and figures.")
 
 
 def _plain(value: Any) -> Any:

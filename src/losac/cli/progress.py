@@ -18,7 +18,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class Begin(Protocol):
-    """Told the name of each run as it begins, and the round at which its bar starts; returns whom to report to."""
+    """Takes the name of a run that begins, and the round where its bar starts; returns the function to report to."""
 
     def __call__(self, name: str, start: int = 0) -> Report:
         """Begin a run."""
@@ -26,9 +26,9 @@ class Begin(Protocol):
 
 @contextlib.contextmanager
 def progress(runs: int, rounds: int, *, shown: bool) -> Iterator[Begin]:
-    """Yield a function that is told the name of each run as it begins and returns whom to report to.
+    """Yield a function that takes the name of each run as it begins and returns the function to report to.
 
-    ``rounds`` is the last round of each run, also of one that goes on from an earlier round.
+    ``rounds`` is the last round of each run, also of one that continues from an earlier round.
     """
     if not shown:
         yield lambda name, start=0: lambda history: None
@@ -46,13 +46,13 @@ def progress(runs: int, rounds: int, *, shown: bool) -> Iterator[Begin]:
 
 
 class Pace:
-    """How fast a run advances: its rounds since it was first heard of, so without compiling, nor what is resumed."""
+    """The pace of a run: its rounds since its first report, without compilation or earlier parts."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
 
     def rate(self, done: int) -> float | None:
-        """Return rounds per second, told the round that was reached; None where it cannot be known yet."""
+        """Return rounds per second, given the round that was reached; None if it cannot be known yet."""
         now = time.perf_counter()
         if self._first is None:
             self._first = done, now

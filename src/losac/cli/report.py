@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from losac.cli.errors import say
-from losac.cli.output import print_json, summary
+from losac.cli.output import Answer, summary
 
 if TYPE_CHECKING:
     from losac.runs import Run
@@ -26,27 +25,26 @@ def report(
     target: Annotated[
         float | None,
         typer.Option(
-            help="Accuracy whose first round is reported; readers can change it.",
+            help="Accuracy to report the first round of; readers can change it.",
             show_default="that of the runs, or one that all reached",
         ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Of the page.", show_default="by what ran")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the path of the page only.")] = False,
-) -> None:
-    """Make one HTML page of runs, finished or not: curves, tables, who holds what, configuration, how to cite."""
+    title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="by what ran")] = None,
+) -> Answer:
+    """Make one HTML page of runs, finished or not: curves, tables, clients, configuration, how to cite."""
     from losac.report import write_report
 
     path = _page_path(out)
     runs = _find(folders)
     page = write_report(runs, path, target=target, title=title)
-    if json:
-        print_json({"page": str(page), "runs": [_record(run) for run in runs]})
-        return
     unfinished = [f"{run.name} ({run.status})" for run in runs if run.status != "finished"]
-    if unfinished and not quiet:
-        say(f"losac: {len(unfinished)} of {len(runs)} runs are not finished: {', '.join(unfinished)}")
-    typer.echo(str(page))
+    if unfinished:
+        hint = f"losac: {len(unfinished)} of {len(runs)} runs are not finished: {', '.join(unfinished)}"
+    return Answer(
+        lambda: {"page": str(page), "runs": [_record(run) for run in runs]},
+        paths=[page],
+        hint=hint if unfinished else "",
+    )
 
 
 def _page_path(out: Path) -> Path:

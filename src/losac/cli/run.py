@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from losac.cli import complete
-from losac.cli.errors import DIVERGED, INTERRUPTED, say
-from losac.cli.expand import expand
-from losac.cli.experiment import Experiment, Seed, Target
-from losac.cli.file import File, given_names, read_file, sections_of
-from losac.cli.output import check_folder, fresh_folder, print_json, print_paths, print_table, summary
-from losac.cli.progress import progress
+from losac._claim import EXPERIMENT, FolderClaim
+from losac.cli.errors import DIVERGED, INTERRUPTED
+from losac.cli.folder import purpose, results_folder
+from losac.cli.group import given_names
+from losac.cli.options import OUTPUT, Out, Overwrite, Printing, Resume
+from losac.cli.output import NOTHING_SAVED, Answer, print_table, summary
+from losac.cli.progress import Report, progress
+from losac.experiment.fields import Option
+from losac.experiment.file import File, read_content, read_file, run_request, sections_of
+from losac.experiment.options import AlgorithmEntry, Experiment, Seed, Target
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -31,143 +36,123 @@ losac run --algorithm scaffold --set server_step=5 --rounds 100
 losac run --data mnist --scaling exact --set correction=0.05 --step-size 1e-3
 
 losac run tuned/best.toml --rounds 500 --seed 7 --track tensorboard --out runs/tuned"""
+_FILES = ("metrics.csv", "metrics.parquet", "history.npz", "experiment.toml", "run.json", "log.txt", "checkpoints")
 
 
-@expand("experiment")
+@dataclass(frozen=True)
+class Recording:
+    """Where and how a run is recorded."""
+
+    out: Out = None
+    overwrite: Overwrite = False
+    resume: Resume = False
+    checkpoint_seconds: Annotated[float, Option(OUTPUT, "Least time between checkpoints.", min=0)] = 10.0
+    track: Annotated[
+        list[str] | None, Option(OUTPUT, "Also log to tensorboard, mlflow or wandb (offline); repeatable.")
+    ] = None
+
+
 def run(
-    experiment: Experiment,
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="File with the experiment, of losac init or losac tune; options given here win.", show_default=False
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            help="Algorithm, as losac or scaffold:server_step=3. Default: losac.",
-            rich_help_panel="Algorithm",
-            show_default=False,
-            autocompletion=complete.algorithm_names,
-        ),
-    ] = "losac",
-    seed: Seed = 0,
-    target: Target = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Go on with the run in --out; with --rounds, make it longer.", rich_help_panel="Output"
-        ),
-    ] = False,
-    checkpoint_seconds: Annotated[
-        float, typer.Option(help="Least time between checkpoints.", rich_help_panel="Output")
-    ] = 10.0,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Also tell tensorboard, mlflow or wandb (offline); repeatable.",
-            rich_help_panel="Output",
-            show_default=False,
-        ),
+        typer.Argument(help="Experiment file of losac init or losac tune; options given here win.", show_default=False),
     ] = None,
     *,
+    experiment: Experiment,
+    algorithm: AlgorithmEntry = "losac",
+    seed: Seed = 0,
+    target: Target = None,
+    recording: Recording,
+    printing: Printing,
     context: typer.Context,
-) -> None:
+) -> Answer:
     """Run one algorithm and record what it reaches, sends and computes; in a folder it can be resumed and reported."""
+    out = recording.out
+    for name in ("track", "resume"):
+        if getattr(recording, name) and out is None:
+            raise ValueError(f"--{name} needs the folder of the run: --out DIR")
+    resume = recording.resume
+    wanted = purpose(resume=resume, overwrite=recording.overwrite)
+    given = given_names(context)
+    content = {} if file is None else read_content(file)
+    asked = None if resume else run_request(experiment, content, given, algorithm, seed=seed, target=target)
+    with results_folder(out, wanted, asked) as claim:
+        source = claim.folder / EXPERIMENT if file is None and claim is not None and resume else file
+        said = File() if source is None else read_file(source)
+        if said.comparison:
+            raise ValueError(f"{source} is of a comparison; use losac compare, with the same options")
+        experiment = said.fill(experiment, given)
+        seed = seed if said.seed is None or "seed" in given else said.seed
+        target = said.target if "target" not in given and said.target is not None else target
+        target = experiment.defaults.target if target is None else target
+        if said.algorithm is None or "algorithm" in given:
+            (method,) = experiment.build_algorithms([algorithm])
+        else:
+            method = said.build_algorithm(experiment)
+        data = experiment.load_data()
+        options = experiment.simulation(data) | {"seed": seed}
+        told = experiment.describe(data)
+        config = {
+            "problem": told["problem"],
+            "algorithm": sections_of(method),
+            "simulation": {**told["simulation"], "seed": seed, "target": target},
+        }
+        task = experiment.build_task(data)
+
+        def simulate(report: Report) -> History:
+            return _simulate(task, method, claim, recording, report, config, options)
+
+        ended = _followed(simulate, method.label, options["rounds"], printing.verbose)
+    return _answer(ended, config, out, target)
+
+
+class _Ended(NamedTuple):
+    """The last report of a run, and how it ended."""
+
+    history: History | None
+    code: int = 0
+    message: str = ""
+
+
+def _followed(simulate: Callable[[Report], History], label: str, rounds: int, shown: bool) -> _Ended:
+    """Run and show the progress; an interruption or a divergence is a possible end."""
     import losac
 
-    _check(experiment, resume, track)
-    given = given_names(context)
-    said = _read(file, experiment.out if resume else None)
-    experiment = said.fill(experiment, given)
-    seed = seed if said.seed is None or "seed" in given else said.seed
-    target = said.target if "target" not in given and said.target is not None else target
-    target = experiment.defaults.target if target is None else target
-    if said.algorithm is None or "algorithm" in given:
-        (method,) = experiment.build_algorithms([algorithm])
-    else:
-        method = said.build_algorithm(experiment)
-    data = experiment.load_data()
-    task = experiment.build_task(data)
-    options = experiment.simulation(data)
-    told = experiment.describe(data)
-    told = {
-        "problem": told["problem"],
-        "algorithm": sections_of(method),
-        "simulation": {**told["simulation"], "seed": seed, "target": target},
-    }
-    code, message = 0, ""
     latest: list[History] = []
-    with progress(1, options["rounds"], shown=not (experiment.quiet or experiment.json)) as begin:
-        report = begin(method.label)
+    with progress(1, rounds, shown=shown) as begin:
+        report = begin(label)
 
         def keep(history: History) -> None:
             latest[:] = [history]
             report(history)
 
         try:
-            latest[:] = [_simulate(experiment, task, method, told, resume, checkpoint_seconds, track, keep)]
+            return _Ended(simulate(keep))
         except losac.DivergedError as error:
-            code, message = DIVERGED, str(error).split("; try")[0]
-            latest[:] = [error.history]
+            return _Ended(error.history, DIVERGED, str(error).split("; try")[0])
         except KeyboardInterrupt as stop:
-            code, message = INTERRUPTED, str(stop) or "interrupted"
-    files = _files(experiment.out)
-    _tell(experiment, latest, files, told, target)
-    if message:
-        say(f"losac: {message}; {_kept(experiment.out, code)}")
-        raise typer.Exit(code)
-
-
-def _check(experiment: Experiment, resume: bool, track: list[str] | None) -> None:
-    """Refuse what cannot be before anything is computed."""
-    if (resume or track) and experiment.out is None:
-        raise ValueError(f"{'--resume' if resume else '--track'} needs the folder of the run: --out DIR")
-    if resume and experiment.overwrite:
-        raise ValueError("--resume goes on with what is in --out, and --overwrite replaces it: use one of both")
-    if not resume:
-        check_folder(experiment.out, overwrite=experiment.overwrite)
-
-
-def _read(file: Path | None, resumed: Path | None) -> File:
-    """Return what the file says; a resumed run has its own."""
-    if file is not None:
-        return read_file(file)
-    if resumed is not None and (resumed / "experiment.toml").exists():
-        return read_file(resumed / "experiment.toml")
-    return File()
+            return _Ended(latest[0] if latest else None, INTERRUPTED, str(stop) or "interrupted")
 
 
 def _simulate(
-    experiment: Experiment,
     task: Task,
     method: Algorithm,
-    told: dict[str, dict[str, Any]],
-    resume: bool,
-    checkpoint_seconds: float,
-    track: list[str] | None,
-    report: Any,
+    claim: FolderClaim | None,
+    recording: Recording,
+    report: Report,
+    config: dict[str, Any],
+    options: dict[str, Any],
 ) -> History:
     import losac
 
-    options = {k: told["simulation"][k] for k in ("rounds", "clients_per_round", "eval_every", "dtype", "seed")}
-    if experiment.out is None:
+    if claim is None:
         return losac.simulate(task, method, progress=report, **options)
     losac.runs.check(task, method, options["rounds"], options)
-    if experiment.overwrite:
-        fresh_folder(experiment.out)
     return losac.runs.record(
-        task,
-        method,
-        experiment.out,
-        resume=resume,
-        overwrite=experiment.overwrite,
-        checkpoint_seconds=checkpoint_seconds,
-        experiment=told,
-        progress=report,
-        callbacks=_trackers(track or [], experiment.out),
-        **options,
-    )
+        task, method, claim, progress=report, callbacks=_trackers(recording.track or [], claim.folder),
+        resume=recording.resume, overwrite=recording.overwrite, checkpoint_seconds=recording.checkpoint_seconds,
+        experiment=config, **options,
+    )  # fmt: skip
 
 
 def _trackers(names: list[str], folder: Path) -> list[Callback]:
@@ -178,31 +163,35 @@ def _trackers(names: list[str], folder: Path) -> list[Callback]:
     return [make_tracker(name, folder) for name in names]
 
 
-def _files(folder: Path | None) -> list[Path]:
-    """Return what lies in the run's folder, for its reader."""
-    names = ("metrics.csv", "metrics.parquet", "history.npz", "experiment.toml", "run.json", "log.txt", "checkpoints")
-    return [] if folder is None else [folder / name for name in names if (folder / name).exists()]
+def _answer(ended: _Ended, config: dict[str, Any], out: Path | None, target: float | None) -> Answer:
+    history = ended.history
+    files = [] if out is None else [out / name for name in _FILES if (out / name).exists()]
+
+    def text() -> None:
+        if history is not None:
+            from losac.report import comparison_table
+
+            print_table(comparison_table([history], target=target))
+
+    return Answer(
+        lambda: {
+            "config": config,
+            "result": None if history is None else summary(history),
+            "files": [str(path) for path in files],
+        },
+        text,
+        paths=files,
+        hint=f"Look at it with: losac report {out}" if out else NOTHING_SAVED,
+        complaints=[f"losac: {ended.message}; {_kept(out, ended.code)}"] if ended.message else [],
+        code=ended.code,
+    )
 
 
 def _kept(folder: Path | None, code: int) -> str:
     if folder is None:
         return "nothing was saved; --out DIR keeps a run"
+    if not (folder / "run.json").exists():
+        return "nothing had begun"
     if code == INTERRUPTED:
-        return f"go on with: losac run --out {folder} --resume"
+        return f"continue with: losac run --out {folder} --resume"
     return f"what was measured is in {folder}"
-
-
-def _tell(
-    experiment: Experiment, latest: list[History], files: list[Path], config: dict[str, Any], target: float | None
-) -> None:
-    if experiment.json:
-        results = summary(latest[0]) if latest else None
-        print_json({"config": config, "result": results, "files": [str(path) for path in files]})
-        return
-    if latest and not experiment.quiet:
-        from losac.report import comparison_table
-
-        print_table(comparison_table(latest, target=target))
-    print_paths(files, hint=not (experiment.out or experiment.quiet))
-    if experiment.out is not None and not experiment.quiet:
-        say(f"Look at it with: losac report {experiment.out}")

@@ -1,25 +1,29 @@
-"""``losac tune``: the settings with which an algorithm does best."""
+"""``losac tune``: find the best settings of an algorithm."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli import complete
+from losac._claim import FolderClaim
+from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED, fail, say
-from losac.cli.expand import expand
-from losac.cli.experiment import Experiment
-from losac.cli.file import given_names, read_file
-from losac.cli.options import SIMULATION
-from losac.cli.output import check_folder, fresh_folder, print_paths, save_config, to_json, wide_console
-from losac.cli.seeds import parse_seeds, seeds_option
-from losac.cli.settings import parse_settings, split_entry
-from losac.cli.space import FORMS, parse_space
+from losac.cli.folder import purpose, results_folder
+from losac.cli.group import given_names
+from losac.cli.options import Config, Out, Overwrite, Printing, Seeds, parse_seeds
+from losac.cli.output import NOTHING_SAVED, Answer, save_config, wide_console
+from losac.experiment.fields import Option
+from losac.experiment.file import read_file
+from losac.experiment.options import Experiment
+from losac.experiment.settings import parse_settings, split_entry
+from losac.experiment.space import FORMS, parse_space
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
+    from losac.data import FederatedData
     from losac.tuning import Tuning
 
 EPILOG = """Examples:
@@ -37,98 +41,94 @@ losac run tuned/best.toml --out runs/tuned"""
 _SEARCH = "Search"
 
 
-@expand("experiment")
-def tune(
-    experiment: Experiment,
-    algorithm: Annotated[
-        str, typer.Argument(help="Algorithm, as losac or scaffold:option=1.", autocompletion=complete.algorithm_names)
-    ],
-    space: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"A setting and what to try for it, as NAME=VALUES: {FORMS}; repeatable. "
-            "Default: 32 points around the step size.",
-            rich_help_panel=_SEARCH,
-            show_default=False,
-        ),
-    ] = None,
-    search: Annotated[str, typer.Option(help="grid, random or optuna.", rich_help_panel=_SEARCH)] = "grid",
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            help="Points of a random or optuna search. Default: 32.", rich_help_panel=_SEARCH, show_default=False
-        ),
-    ] = None,
-    seeds: Annotated[str, seeds_option(SIMULATION)] = "0",
-    metric: Annotated[
-        str | None,
-        typer.Option(help="Default: accuracy, else loss.", rich_help_panel=_SEARCH, show_default=False),
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(
-            help="Seek the fewest rounds to this value of the metric.", rich_help_panel=_SEARCH, show_default=False
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class Search:
+    """How to search for the best settings: arguments of :func:`losac.tune`."""
+
+    search: Annotated[str, Option(_SEARCH, "grid, random or optuna.")] = "grid"
+    trials: Annotated[int | None, Option(_SEARCH, "Points of a random or optuna search.", default="32", min=1)] = None
+    metric: Annotated[str | None, Option(_SEARCH, "Metric to score.", default="accuracy, else loss")] = None
+    target: Annotated[float | None, Option(_SEARCH, "Seek the fewest rounds to this value of the metric.")] = None
     validation: Annotated[
         float,
-        typer.Option(
-            help="Share of the clients' rows set aside to score on; 0: score on the training rows.",
-            rich_help_panel=_SEARCH,
+        Option(
+            _SEARCH, "Share of the clients' rows set aside to score on; 0: score on the training rows.", min=0, max=1
         ),
-    ] = 0.2,
-    widen: Annotated[
-        bool, typer.Option(help="Continue a grid whose best point lies at its edge.", rich_help_panel=_SEARCH)
-    ] = True,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the problem and the simulation, of losac init; options given here win.",
-            rich_help_panel="Problem",
-            show_default=False,
+    ] = 0.2
+    widen: Annotated[bool, Option(_SEARCH, "Extend a grid if its best point lies at the edge.")] = True
+
+
+def tune(
+    algorithm: Annotated[
+        str,
+        typer.Argument(help="Algorithm, like losac or scaffold:option=1.", autocompletion=completion.algorithm_names),
+    ],
+    *,
+    experiment: Experiment,
+    space: Annotated[
+        list[str] | None,
+        Option(
+            _SEARCH,
+            f"A setting and the values to try, as NAME=VALUES: {FORMS}; repeatable.",
+            default="32 points around the step size",
         ),
     ] = None,
-    *,
+    search: Search,
+    seeds: Seeds = "0",
+    config: Config = None,
+    out: Out = None,
+    overwrite: Overwrite = False,
+    printing: Printing,
     context: typer.Context,
-) -> None:
+) -> Answer:
     """Search for the best settings of an algorithm on rows set aside from the clients' data, never on the test rows."""
+    with results_folder(out, purpose(overwrite=overwrite)) as claim:
+        if config is not None:
+            experiment = read_file(config).fill(experiment, given_names(context))
+        (method,) = experiment.build_algorithms([algorithm])
+        chosen = parse_seeds(seeds)
+        axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search.search)
+        data = experiment.load_data()
+        options = _checked(experiment.simulation(data)) | {"eval_every": experiment.eval_every}
+        sought = asdict(search) | {"seeds": chosen, "validation": search.validation or None}
+        tuning = _search(experiment, data, method, axes, sought | options, printing.verbose)
+        problem = experiment.describe(data)
+        files = [] if claim is None else _save(tuning, claim, problem)
+    return _answer(tuning, files, problem, out)
+
+
+def _checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Refuse the options that only single runs have."""
+    from losac.tuning.tune import NOT_TUNED
+
+    for name in options:
+        if name in NOT_TUNED:
+            raise ValueError(f"{name}={options[name]!r} is for single runs; leave it out, since tune runs many at once")
+    return options
+
+
+def _search(
+    experiment: Experiment,
+    data: FederatedData,
+    method: Algorithm,
+    axes: dict[str, Any],
+    options: dict[str, Any],
+    shown: bool,
+) -> Tuning:
     import losac
 
-    check_folder(experiment.out, overwrite=experiment.overwrite)
-    if config is not None:
-        experiment = read_file(config).fill(experiment, given_names(context))
-    (method,) = experiment.build_algorithms([algorithm])
-    chosen = parse_seeds(seeds)
-    axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search)
-    data = experiment.load_data()
-    options = experiment.simulation(data) | {"eval_every": experiment.eval_every}
+    report = _report if shown else None
     try:
-        tuning = losac.tune(
-            experiment.build_task(data),
-            method,
-            axes,
-            seeds=chosen,
-            search=search,  # type: ignore[arg-type]
-            trials=trials,
-            metric=metric,
-            target=target,
-            validation=validation or None,
-            widen=widen,
-            progress=None if experiment.quiet or experiment.json else _report,
-            **options,
-        )
+        return losac.tune(experiment.build_task(data), method, axes, progress=report, **options)
     except losac.tuning.AllDivergedError as error:
         fail(str(error), DIVERGED)
     except KeyboardInterrupt:
         say("losac: interrupted; nothing was saved")
         raise typer.Exit(INTERRUPTED) from None
-    problem = experiment.describe(data)
-    files = _save(tuning, experiment.out, problem) if experiment.out else []
-    _tell(experiment, tuning, files, problem)
 
 
 def _default_space(experiment: Experiment, entry: str, method: Algorithm, search: str) -> dict[str, Any]:
-    """Return the default grid, without what the user has fixed; as ranges where points are drawn."""
+    """Return the default grid, without what the user has fixed; as ranges if points are drawn."""
     from losac.tuning import default_space
     from losac.tuning.space import as_range
 
@@ -142,10 +142,12 @@ def _report(done: int, planned: int) -> None:
     say(f"{done} of {planned} runs")
 
 
-def _save(tuning: Tuning, folder: Path, problem: dict[str, Any]) -> list[Path]:
-    fresh_folder(folder)
-    saved = tuning.save(folder, problem)
-    return [*saved, save_config({**problem, **_described(tuning)}, folder / "config.json")]
+def _save(tuning: Tuning, claim: FolderClaim, problem: dict[str, Any]) -> list[Path]:
+    with claim.staged() as folder:
+        saved = [*tuning.save(folder, problem), save_config({**problem, **_described(tuning)}, folder / "config.json")]
+    names = [path.name for path in saved]
+    claim.clear(keep=names)
+    return [claim.folder / name for name in names]
 
 
 def _described(tuning: Tuning) -> dict[str, Any]:
@@ -161,21 +163,29 @@ def _described(tuning: Tuning) -> dict[str, Any]:
     }
 
 
-def _tell(experiment: Experiment, tuning: Tuning, files: list[Path], problem: dict[str, Any]) -> None:
+def _answer(tuning: Tuning, files: list[Path], problem: dict[str, Any], out: Path | None) -> Answer:
     from losac.report.tuning import edge_notes, tuning_table
     from losac.tuning.trials import ranked
 
     notes = edge_notes(tuning)
-    if experiment.json:
-        answer = {"config": {**problem, **_described(tuning)}, "best": tuning.config(), "notes": notes}
-        rows = [trial.record() for trial in ranked(tuning.trials)]
-        typer.echo(to_json({**answer, "trials": rows, "files": [str(path) for path in files]}))
-        return
-    if not experiment.quiet:
+
+    def text() -> None:
         console = wide_console()
         console.print(tuning_table(tuning))
         console.print(f"best: {tuning.algorithm!r}", highlight=False)
         for note in notes:
             console.print(note, style="yellow", highlight=False)
         console.print()
-    print_paths(files, hint=not (experiment.out or experiment.quiet))
+
+    return Answer(
+        lambda: {
+            "config": {**problem, **_described(tuning)},
+            "best": tuning.config(),
+            "notes": notes,
+            "trials": [trial.record() for trial in ranked(tuning.trials)],
+            "files": [str(path) for path in files],
+        },
+        text,
+        paths=files,
+        hint="" if out else NOTHING_SAVED,
+    )

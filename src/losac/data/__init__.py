@@ -1,4 +1,4 @@
-"""Federated data: load it by name, build it from your own arrays, deal it to clients.
+"""Federated data: load it by name, build it from your own arrays, split it among clients.
 
 >>> from losac import data
 >>> data.load("digits", clients=20, partition="sorted")

@@ -1,7 +1,7 @@
 """What users have (files, frames, data sets of other libraries) as named columns, one array each.
 
 Nothing is interpreted here: text stays text, missing values stay missing (NaN in numbers, None elsewhere).
-Packages that a source comes from are never imported: whoever has such an object has loaded them.
+The packages that sources come from are never imported: anyone who has such an object has loaded them already.
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from losac._checks import described
 from losac.data.files import DataError
 from losac.data.images import folder_columns
 from losac.data.names import nearest
@@ -31,7 +32,7 @@ _TEST = "_test"
 
 @dataclass(frozen=True)
 class Columns:
-    """Named columns of equal length, and what the labels in some of them mean, where the source says so."""
+    """Named columns of equal length, and the names of labels in some of them, if the source has names."""
 
     arrays: Mapping[str, Array]
     origin: str
@@ -43,14 +44,14 @@ class Columns:
         return len(next(iter(self.arrays.values()))) if self.arrays else 0
 
     def find(self, name: str, role: str) -> str:
-        """Return the name of a column that is there, or say which name was probably meant."""
+        """Return the name of an existing column; otherwise suggest the nearest name."""
         if name in self.arrays:
             return name
         raise DataError(missing_column(self.origin, name, list(self.arrays), role))
 
 
 def missing_column(origin: str, name: str, known: Sequence[str], role: str) -> str:
-    """Say that a column is not there, with the nearest name and some that are."""
+    """Say that a column does not exist, with the nearest name and some that do."""
     some = ", ".join(known[:8]) + (f", … ({len(known)} in all)" if len(known) > 8 else "")
     return f"{origin} has no column {name!r} for {role}; its columns are {some}.{nearest(name, known)}"
 
@@ -67,10 +68,12 @@ def columns(
     Args:
         source: a CSV, Parquet or NPZ file, a pandas or polars frame, a Hugging Face `Dataset`, a PyTorch data
             set of (x, y), a mapping of arrays, a pair (x, y) of arrays.
-        wanted: the columns to read, where not all are needed; those that are missing are reported later.
+        wanted: the columns to read; all by default. Missing ones are reported later.
         encoding: of a CSV file.
-        size: (height, width) that the images of a folder are brought to.
+        size: (height, width) to resize the images of a folder to.
     """
+    if isinstance(source, str) and not source.strip():
+        raise DataError("the source is an empty text; give the path of a file or a folder")
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         return Columns(*folder_columns(path, size)) if path.is_dir() else _of_file(path, wanted, encoding)
@@ -79,7 +82,7 @@ def columns(
         frame = source.collect() if hasattr(source, "collect") else source
         check_width(len(frame.columns), "the polars frame")
         return _of_frame(frame.to_pandas(), wanted, "the polars frame")
-    if library == "pandas":
+    if library == "pandas" and hasattr(source, "columns"):
         return _of_frame(source, wanted, "the pandas frame")
     if library == "datasets":
         return _of_hugging_face(source, wanted)
@@ -87,16 +90,22 @@ def columns(
         return _of_arrays({str(k): np.asarray(v) for k, v in source.items()}, "the mapping")
     if isinstance(source, tuple) and len(source) == 2:
         return _of_arrays({"x": np.asarray(source[0]), "y": np.asarray(source[1])}, "the pair (x, y)")
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, np.ndarray):
+    if _has_items(source, library):
         return _of_items(source)
     raise DataError(
-        f"a {type(source).__name__} cannot be read; give a file ({', '.join(FILES)}), a folder of images, a frame, "
+        f"{described(source)} cannot be read; give a file ({', '.join(FILES)}), a folder of images, a frame, "
         "a Hugging Face Dataset, or a PyTorch data set with a length and (x, y) items"
     )
 
 
+def _has_items(source: Any, library: str) -> bool:
+    """Whether a source may be a map-style data set."""
+    items = hasattr(source, "__getitem__") and hasattr(source, "__len__")
+    return items and library != "pandas" and not isinstance(source, np.ndarray | bytes | bytearray)
+
+
 def batches(path: Path, wanted: Sequence[str], encoding: str, rows: int) -> Iterator[Columns]:
-    """Return some columns of a CSV or Parquet file, so many rows at a time; the columns are there."""
+    """Return some columns of a CSV or Parquet file, `rows` rows at a time; the columns must exist."""
     if is_text_file(path):
         for frame in text_batches(path, wanted, encoding, rows):
             yield _of_frame(frame, wanted, str(path))
@@ -136,7 +145,7 @@ def joined(parts: Iterable[Columns]) -> Columns:
 
 
 def is_missing(array: Array) -> NDArray[np.bool_]:
-    """Return which entries of a column are missing, or have a part that is; an infinite number is not."""
+    """Return which entries of a column are missing, or have a missing part; infinite numbers are not missing."""
     if array.dtype.kind == "f":
         return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
     if array.dtype.kind in "mM":
@@ -170,7 +179,7 @@ def _of_file(path: Path, wanted: Sequence[str] | None, encoding: str) -> Columns
 
 
 def _there(wanted: Sequence[str] | None, known: Sequence[str]) -> list[str] | None:
-    """Return the wanted columns that exist; None, for all, where one does not, so that the error can name some."""
+    """Return the wanted columns; None, for all, if one does not exist: the error can then name some."""
     return list(wanted) if wanted is not None and set(wanted) <= set(known) else None
 
 
@@ -188,7 +197,7 @@ def _of_parquet(path: Path, wanted: Sequence[str] | None) -> Columns:
 
 
 def held_columns(source: Source) -> Columns | None:
-    """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None where there are none."""
+    """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None if there are none."""
     if not isinstance(source, str | os.PathLike) or Path(source).suffix != ".npz":
         return None
     path = Path(source).expanduser()
@@ -197,7 +206,7 @@ def held_columns(source: Source) -> Columns | None:
 
 
 def _of_npz(path: Path) -> Columns:
-    """Return the arrays of an archive; besides x and y, those with another number of rows are no columns."""
+    """Return the arrays of an archive as columns, without those (except x and y) with another number of rows."""
     held = {name.removesuffix("_train"): a for name, a in _arrays_of(path).items() if not name.endswith(_TEST)}
     if "x" in held and held["x"].ndim:
         rows = held["x"].shape[:1]
@@ -225,7 +234,9 @@ def _of_arrays(arrays: Mapping[str, Array], origin: str) -> Columns:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise DataError(f"the arrays of {origin} have different numbers of rows: {told}; leave out what is no column")
+        raise DataError(
+            f"the arrays of {origin} have different numbers of rows: {told}; leave out arrays that are not columns"
+        )
     return Columns(dict(arrays), origin, {})
 
 
@@ -241,7 +252,7 @@ def _of_frame(frame: "pd.DataFrame", wanted: Sequence[str] | None, origin: str) 
 
 
 def _of_series(series: Any) -> Array:
-    """Return a column as NumPy: numbers as they are, missing ones NaN; all else as objects, missing ones None."""
+    """Return a column as NumPy: numbers unchanged, missing ones NaN; everything else as objects, missing ones None."""
     import pandas as pd
 
     kind = series.dtype
@@ -257,7 +268,7 @@ def _of_series(series: Any) -> Array:
 
 
 def _stacked(rows: Any, name: str) -> Array:
-    """Return a column whose entries are arrays as one array; all must have one shape."""
+    """Return a column of arrays as one array; all entries must have the same shape."""
     arrays = [np.asarray(row) for row in rows]
     for at, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
@@ -297,7 +308,7 @@ def _of_hugging_face(source: Any, wanted: Sequence[str] | None) -> Columns:
 
 
 def _of_items(source: Any) -> Columns:
-    """Return x and y of a map-style data set, as PyTorch's are."""
+    """Return x and y of a map-style data set, such as PyTorch's."""
     origin = f"the {type(source).__name__}"
     if len(source) == 0:
         raise DataError(f"{origin} is empty; give at least one (x, y) item")

@@ -30,21 +30,21 @@ def download_file(
     pause: float = 1.0,
     progress: bool = True,
 ) -> Path:
-    """Download `url` to `path`, going on from `path`.part where an earlier try stopped.
+    """Download `url` to `path`; continue `path`.part if an earlier try stopped.
 
-    A server that ignores the Range header, or whose file changed size, makes the download start
-    again. `path` itself appears only once the file is whole.
+    The download starts again if the server ignores the Range header or its file changed size.
+    `path` itself appears only when the file is complete.
 
     Args:
         url: an http(s) address.
         path: where the file goes.
-        retries: further tries after a broken connection or a server in trouble.
+        retries: further tries after a broken connection or a server error.
         timeout: seconds without a byte after which a connection counts as broken.
         pause: seconds before the first retry; each further pause is twice as long.
         progress: show a progress bar on standard error.
 
     Raises:
-        DownloadError: after the last try, or at once where a retry cannot help (such as 404).
+        DownloadError: after the last try, or at once if a retry cannot help (such as 404).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
@@ -98,7 +98,7 @@ def _continue(url: str, part: Path, timeout: float, report: Report) -> None:
 
 
 def _content_range(headers: Message) -> tuple[int | None, int | None]:
-    """Return (first byte, total size) of a Content-Range header; None for what it does not say."""
+    """Return (first byte, total size) of a Content-Range header; None for missing parts."""
     match = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", headers.get("Content-Range", ""))
     if match is None:
         return None, None
@@ -108,7 +108,7 @@ def _content_range(headers: Message) -> tuple[int | None, int | None]:
 
 @contextmanager
 def _bar(label: str, *, shown: bool) -> Iterator[Report]:
-    """Yield a function that is told (bytes so far, bytes in all)."""
+    """Yield a function to call with (bytes so far, bytes in total)."""
     if not shown:
         yield lambda _have, _total: None
         return

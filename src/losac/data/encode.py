@@ -1,4 +1,4 @@
-"""From named columns to what is trained on: an array of inputs, labels or numbers to predict, and owners."""
+"""From named columns to training data: an array of inputs, labels or numbers to predict, and owners."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Array = NDArray[Any]
 Categorical = Literal["refuse", "onehot", "drop"]
 Missing = Literal["refuse", "drop"]
 FEW_LABELS = 20
-"""Whole numbers that take at most so many values are labels, unless the user says otherwise."""
+"""Whole numbers with at most this many values are labels, unless the user says otherwise."""
 MOST_LEVELS = 1000
-"""Of a text column as one-hot columns."""
+"""The most values of a text column that becomes one-hot columns."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels 0, 1, … with their meaning, or numbers."""
+    """Labels 0, 1, … with their names, or numbers."""
 
     y: Array
     num_classes: int | None
@@ -29,13 +29,13 @@ class Targets:
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuse a word that is none of those a setting takes."""
+    """Refuse a word that a setting does not take."""
     if value not in get_args(choices):
         raise ValueError(f"{name}={value!r}; give one of {', '.join(map(repr, get_args(choices)))}")
 
 
 def keep_complete(columns: Columns, names: Sequence[str], missing: Missing) -> NDArray[np.int64]:
-    """Return the rows in which no value is missing; with `missing="refuse"` all must be such."""
+    """Return the rows without missing values; with `missing="refuse"` all rows must be complete."""
     bad = np.zeros(columns.rows, dtype=bool)
     for name in names:
         gone = is_missing(columns.arrays[name])
@@ -53,7 +53,7 @@ def keep_complete(columns: Columns, names: Sequence[str], missing: Missing) -> N
 def inputs(
     columns: Columns, names: Sequence[str], categorical: Categorical, dtype: DTypeLike
 ) -> tuple[Array, list[str]]:
-    """Return x, and what its last axis is called where the columns hold one number per row each.
+    """Return x, and the names along its last axis if each column holds one number per row.
 
     One column of arrays (images, embeddings) is x itself; bytes with three or more axes are pixels, scaled to [0, 1].
     """
@@ -62,8 +62,8 @@ def inputs(
     if wide:
         if len(arrays) > 1:
             raise DataError(
-                f"column {wide[0]!r} of {columns.origin} holds arrays and cannot stand beside {len(arrays) - 1} other "
-                f"columns; choose one by features={wide[0]!r}"
+                f"column {wide[0]!r} of {columns.origin} holds arrays and cannot be combined with {len(arrays) - 1} "
+                f"other columns; choose one by features={wide[0]!r}"
             )
         return _whole(arrays[wide[0]], wide[0], columns.origin, np.dtype(dtype)), []
     parts: list[Array] = []
@@ -83,7 +83,7 @@ def inputs(
 
 
 def mixed(array: Array) -> tuple[int, Any] | None:
-    """Return where a column that is mostly numbers has something else, and what; None where it does not mix."""
+    """Return where a column of mostly numbers has something else, and what; None if it has not."""
     values = array.tolist()
     odd = [at for at, value in enumerate(values) if value is not None and not _is_number(value)]
     there = sum(value is not None for value in values)
@@ -91,7 +91,7 @@ def mixed(array: Array) -> tuple[int, Any] | None:
 
 
 def targets(array: Array, name: str, origin: str, labels: bool | None, names: tuple[str, ...] | None) -> Targets:
-    """Return labels or numbers; `labels=None` decides: text and booleans are labels, and whole numbers of few values.
+    """Return labels or numbers. With `labels=None`, text, booleans and whole numbers with few values are labels.
 
     >>> targets(np.array(["b", "a", "b"], dtype=object), "kind", "file", None, None)
     Targets(y=array([1, 0, 1], dtype=int32), num_classes=2, label_names=('a', 'b'))
@@ -101,8 +101,8 @@ def targets(array: Array, name: str, origin: str, labels: bool | None, names: tu
     kind = array.dtype.kind
     if kind == "O" and not labels and (found := mixed(array)):
         raise DataError(
-            f"the target {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; mend the column, "
-            "or give labels=True to take all as text"
+            f"the target {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; correct the "
+            "column, or give labels=True to take all as text"
         )
     if kind in "mM" or (array.ndim > 1 and labels):
         raise DataError(f"the target {name!r} of {origin} has dtype {array.dtype} and shape {array.shape}; give labels")
@@ -127,7 +127,7 @@ def targets(array: Array, name: str, origin: str, labels: bool | None, names: tu
 
 
 def owners(array: Array, name: str, origin: str) -> Array:
-    """Return who owns each row, as values that can be sorted."""
+    """Return the owner of each row, as values that can be sorted."""
     if array.ndim > 1:
         raise DataError(f"the client column {name!r} of {origin} holds arrays; give one name or number per row")
     return array.astype(str) if array.dtype.kind in "OU" else array
@@ -158,7 +158,7 @@ def _levels(array: Array, name: str, origin: str, categorical: Categorical) -> t
         )
     if found := mixed(array):
         raise DataError(
-            f"column {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; mend the column, or "
+            f"column {name!r} of {origin} mixes numbers and text: {found[1]!r} in row {found[0]}; correct it, or "
             "leave it out by features=[…]"
         )
     levels, codes = np.unique(array.astype(str), return_inverse=True)

@@ -1,9 +1,9 @@
-"""The published CSV of Epileptic Seizure Recognition, put back in the order of its recordings.
+"""The published CSV of Epileptic Seizure Recognition, restored to the order of its recordings.
 
 The CSV was made in R: the five sets of Bonn recordings (A to E, labelled 5 to 1) were cut into
 chunks, named `X<chunk>.V1.<file>` set by set, stacked with `rbind`, and shuffled. `rbind` makes the
 repeated row names unique by appending the first free number, so `X21.V1.791` is file 79 of the second
-set, but `X1.V1.614` is file 6 of the fourth. Replaying that rule tells which recording a row is from.
+set, but `X1.V1.614` is file 6 of the fourth. Replaying that rule shows which recording each row is from.
 """
 
 import re

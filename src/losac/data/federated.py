@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from losac.data.checks import check_arrays, check_labels, check_offsets, check_parts, stack_clients
+from losac import _random
+from losac._checks import check_kind, check_list, check_share, check_text, described, is_list
+from losac._seeds import check_seed
+from losac.data.checks import (
+    check_arrays,
+    check_client,
+    check_label_names,
+    check_labels,
+    check_offsets,
+    check_parts,
+    check_test,
+    stack_clients,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,17 +30,17 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
-    """Data of N clients, kept flat so that clients of any sizes fit without padding.
+    """Data of N clients, kept flat: clients of any sizes fit without padding.
 
     Attributes:
         x: inputs [n, ...] of all clients, client after client.
         y: targets [n, ...], row by row with `x`.
         offsets: int64 [N + 1]; client i owns the rows `offsets[i]:offsets[i + 1]`.
-        test: held-out (x, y) that no client sees, if there is one.
+        test: held-out (x, y) that no client sees; None if there is none.
         name: what figures and tables call the data.
-        num_classes: number of labels where `y` holds labels 0, 1, ...; None for regression.
+        num_classes: number of labels if `y` holds labels 0, 1, ...; None for regression.
         groups: which person, device or recording each row came from, if known.
-        label_names: what the labels mean.
+        label_names: the names of the labels.
         info: facts about the data, such as a known optimum.
 
     >>> data = FederatedData.from_clients([([[1.0], [2.0]], [0, 1]), ([[3.0]], [1])], num_classes=2)
@@ -49,20 +61,25 @@ class FederatedData:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_offsets(self.offsets, len(self.x))
         check_arrays(self.x, self.y, self.offsets)
+        check_offsets(self.offsets, len(self.x))
+        check_text("name", self.name)
+        if not isinstance(self.info, Mapping):
+            raise TypeError(f"info must map names to facts, not {described(self.info)}")
         if self.num_classes is not None:
             check_labels(self.y, self.num_classes, self.offsets)
-        if self.groups is not None and len(self.groups) != len(self.x):
-            raise ValueError(f"groups has {len(self.groups)} entries for {len(self.x)} rows; give one per row")
+        if self.label_names is not None:
+            check_label_names(self.label_names, self.num_classes)
+        if self.groups is not None:
+            if not is_list(self.groups):
+                raise TypeError(f"groups must be an array with one entry per row, not {described(self.groups)}")
+            if len(self.groups) != len(self.x):
+                raise ValueError(f"groups has {len(self.groups)} entries for {len(self.x)} rows; give one per row")
         if self.test is not None:
-            check_arrays(*self.test, np.array([0, len(self.test[0])]), owner="test")
-            for letter, mine, other in zip("xy", (self.x, self.y), self.test):
-                if mine.shape[1:] != other.shape[1:]:
-                    raise ValueError(
-                        f"test {letter} has rows of shape {other.shape[1:]}, the clients' {mine.shape[1:]}; "
-                        "prepare both in the same way"
-                    )
+            test = check_test(self.test, self.x, self.y)
+            if self.num_classes is not None:
+                check_labels(test[1], self.num_classes, np.array([0, len(test[1])]), owner="test")
+            object.__setattr__(self, "test", test)
 
     @classmethod
     def from_clients(
@@ -85,11 +102,11 @@ class FederatedData:
             x=x,
             y=y,
             offsets=offsets,
-            test=None if test is None else (np.asarray(test[0]), np.asarray(test[1])),
+            test=test,  # type: ignore[arg-type]
             name=name,
             num_classes=num_classes,
             label_names=label_names,
-            info=dict(info or {}),
+            info={} if info is None else info,
         )
 
     @classmethod
@@ -113,7 +130,7 @@ class FederatedData:
         (array([[4.],
            [0.]]), array([1, 0]))
         """
-        rows, offsets = check_parts(parts, len(x), len(y))
+        rows, offsets = check_parts(parts, x, y)
         return cls(
             x=x[rows],
             y=y[rows],
@@ -121,9 +138,9 @@ class FederatedData:
             test=test,
             name=name,
             num_classes=num_classes,
-            groups=None if groups is None else groups[rows],
+            groups=None if groups is None else np.asarray(groups)[rows],
             label_names=label_names,
-            info=dict(info or {}),
+            info={} if info is None else info,
         )
 
     @property
@@ -138,15 +155,14 @@ class FederatedData:
 
     def client(self, i: int) -> tuple[Array, Array]:
         """Return (x_i, y_i), views of client i's rows."""
-        self._check_client(i)
+        i = check_client(i, self.num_clients)
         rows = slice(self.offsets[i], self.offsets[i + 1])
         return self.x[rows], self.y[rows]
 
     def subset(self, clients: Iterable[int]) -> "FederatedData":
-        """Return the data of some clients, in the order given; the test part stays, a known optimum goes."""
-        chosen = list(clients)
-        for i in chosen:
-            self._check_client(i)
+        """Return the data of some clients, in the given order; it keeps the test part and drops a known optimum."""
+        listed = check_list("clients", clients, "a list of the numbers of clients")
+        chosen = [check_client(i, self.num_clients) for i in listed]
         part = self.keep([np.arange(self.offsets[i], self.offsets[i + 1]) for i in chosen])
         if "client_names" not in self.info:
             return part
@@ -156,17 +172,16 @@ class FederatedData:
     def split(self, fraction: float, seed: int) -> tuple["FederatedData", tuple[Array, Array]]:
         """Set aside a share of every client's rows for tuning; return (the rest, (x, y) set aside).
 
-        Each client keeps at least one row. The test part is not touched, so that what is tuned on
-        the rows set aside is still judged on rows never looked at.
+        Each client keeps at least one row. The test part is not used, so settings tuned on the rows set aside are still
+        judged on unseen rows.
 
         >>> data = FederatedData.from_clients([(np.ones((n, 2)), np.ones(n)) for n in (10, 4)])
         >>> train, (x, y) = data.split(0.25, seed=0)
         >>> train.sizes, len(x)
         (array([8, 3]), 3)
         """
-        if not 0 < fraction < 1:
-            raise ValueError(f"fraction={fraction}; give a share between 0 and 1, such as 0.1")
-        rng = np.random.default_rng(seed)
+        check_share("fraction", fraction)
+        rng = _random.held_out_generator(check_seed(seed))
         kept, aside = [], []
         for start, size in zip(self.offsets, self.sizes):
             taken = min(round(fraction * size), int(size) - 1)
@@ -176,7 +191,7 @@ class FederatedData:
         held = np.concatenate(aside)
         if len(held) == 0:
             raise ValueError(
-                f"fraction={fraction} of clients with at most {self.sizes.max()} rows is no row at all; "
+                f"fraction={fraction} of clients with at most {self.sizes.max()} rows rounds to zero rows; "
                 "give a larger fraction"
             )
         return self.keep(kept), (self.x[held], self.y[held])
@@ -200,7 +215,7 @@ class FederatedData:
         return counts.reshape(self.num_clients, classes)
 
     def plot(self, ax: "Axes | None" = None) -> "Figure":
-        """Draw which client holds how many rows of which label; return the figure."""
+        """Draw how many rows of each label each client holds; return the figure."""
         from losac.data.plot import plot_clients
 
         return plot_clients(self, ax)
@@ -222,12 +237,8 @@ class FederatedData:
             parts.append(f"test {len(self.test[0]):,} rows")
         return f"FederatedData({self.name!r}: {', '.join(parts)})"
 
-    def _check_client(self, i: int) -> None:
-        if not 0 <= i < self.num_clients:
-            raise ValueError(f"client {i} does not exist; the clients are 0 to {self.num_clients - 1}")
-
     def keep(self, parts: Sequence[NDArray[np.int64]]) -> "FederatedData":
-        """Return clients that hold these rows of the flat arrays; the test part stays, a known optimum goes."""
+        """Return clients with these rows of the flat arrays; keep the test part and drop a known optimum."""
         return FederatedData.from_partition(
             self.x,
             self.y,
@@ -239,3 +250,8 @@ class FederatedData:
             label_names=self.label_names,
             info={key: value for key, value in self.info.items() if key != "optimum"},
         )
+
+
+def check_data(data: Any) -> FederatedData:
+    """Return the clients' data; refuse anything else."""
+    return check_kind("data", data, FederatedData, "make it with losac.FederatedData.from_clients([(x_0, y_0), …])")

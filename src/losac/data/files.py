@@ -1,4 +1,4 @@
-"""Verified files: npz archives whose *content* is checked against a known digest.
+"""Verified files: npz archives with *content* that is checked against a known digest.
 
 The digest covers the arrays, not the container, so an archive that was packed again with another
 compression level, or built from the original public files, is recognised as the same data.
@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from losac._checks import check_path
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -82,7 +84,7 @@ def read_npz(path: Path, digest: str) -> Arrays:
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write `arrays` to `path` so that a reader sees either no file or the whole file."""
+    """Write `arrays` to `path`; a reader sees either no file or the whole file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:
@@ -95,9 +97,9 @@ def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def given_dir(data_dir: str | os.PathLike[str] | None) -> tuple[Path, str] | None:
-    """Return the folder the user pointed at and who said so, or None if nobody did."""
+    """Return the folder that the user chose and where it was set; None if it was not."""
     if data_dir is not None:
-        return Path(data_dir).expanduser(), "data_dir"
+        return check_path("data_dir", data_dir).expanduser(), "data_dir"
     if chosen := os.environ.get("LOSAC_DATA_DIR"):
         return Path(chosen).expanduser(), "LOSAC_DATA_DIR"
     return None

@@ -69,7 +69,7 @@ def _har_arrays(archive: zipfile.ZipFile) -> Arrays:
 
 
 def _find(archive: zipfile.ZipFile, ending: str) -> str | None:
-    """Return the member whose path ends with `ending`, leaving out macOS's resource copies."""
+    """Return the member with a path that ends with `ending`, without macOS's resource copies."""
     for member in archive.namelist():
         if f"/{member}".endswith(f"/{ending}") and not member.startswith("__MACOSX"):
             return member

@@ -17,11 +17,11 @@ _PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
 def folder_columns(
     folder: Path, size: tuple[int, int] | None = None
 ) -> tuple[dict[str, Array], str, Mapping[str, tuple[str, ...]]]:
-    """Return the columns `x` (uint8 [n, height, width, 1 or 3]), `y` (text) and, where there is one, `client`.
+    """Return the columns `x` (uint8 [n, height, width, 1 or 3]), `y` (text) and `client`, if there are clients.
 
     Args:
         folder: CLASS/picture.png, or CLIENT/CLASS/picture.png.
-        size: (height, width) to bring all pictures to; by default all must have one size.
+        size: (height, width) to resize all pictures to; by default all must have the same size.
     """
     from PIL import Image
 
@@ -47,7 +47,7 @@ def folder_columns(
     full = {parent for path in files for parent in path.relative_to(folder).parents}
     empty = [path for path in sorted(folder.rglob("*")) if path.is_dir() and path.relative_to(folder) not in full]
     if empty:
-        raise DataError(f"{empty[0]} has no images, so that its class or client is empty; fill it, or take it away")
+        raise DataError(f"{empty[0]} has no images, so its class or client is empty; fill it, or remove it")
     modes = _check(files, size, folder)
     mode = "L" if modes <= {"1", "L"} else "RGB"
     pixels = []
@@ -56,7 +56,7 @@ def folder_columns(
             try:
                 shown = image.convert(mode)
             except OSError as error:
-                raise DataError(f"{path} is damaged ({error}); take it out") from error
+                raise DataError(f"{path} is damaged ({error}); remove it") from error
             shown = shown if size is None else shown.resize((size[1], size[0]))
             pixels.append(np.asarray(shown, dtype=np.uint8))
     x = np.stack(pixels)
@@ -68,7 +68,7 @@ def folder_columns(
 
 
 def _check(files: list[Path], size: tuple[int, int] | None, folder: Path) -> set[str]:
-    """Look at the heads of all images: each can be read, all have one size. Return their colour modes."""
+    """Check the headers of all images: each can be read, all have one size. Return their colour modes."""
     from PIL import Image, UnidentifiedImageError
 
     modes, first = set(), None
@@ -80,8 +80,8 @@ def _check(files: list[Path], size: tuple[int, int] | None, folder: Path) -> set
                 if size is None and image.size != first:
                     raise DataError(
                         f"{path} is {image.width} x {image.height} pixels, {files[0]} {first[0]} x {first[1]}; "
-                        "bring them to one size, such as by size=(28, 28)"
+                        "resize them to one size, such as with size=(28, 28)"
                     )
         except (UnidentifiedImageError, OSError) as error:
-            raise DataError(f"{path} is not an image that can be read; take it out of {folder}") from error
+            raise DataError(f"{path} is not a readable image; remove it from {folder}") from error
     return modes

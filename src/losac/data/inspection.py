@@ -1,4 +1,4 @@
-"""`inspect`: what a source holds, who holds it, and what will go wrong with it, before anything is trained."""
+"""`inspect`: what a source holds, which client holds it, and what will go wrong, before any training."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from losac.data.columns import Columns, Source, columns, is_missing
 from losac.data.encode import FEW_LABELS, MOST_LEVELS, mixed, owners, targets
 from losac.data.files import DataError
+from losac.data.options import check_encoding, check_size, column_name
 
 Array = NDArray[Any]
 _FAR_APART = 1e3
@@ -18,7 +19,7 @@ _WIDE = 10_000
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its dtype and shape of an entry, missing values, different values (None for arrays)."""
+    """One column: its dtype, the shape of an entry, missing values, distinct values (None for arrays)."""
 
     name: str
     dtype: str
@@ -28,13 +29,13 @@ class Column:
 
     @property
     def constant(self) -> bool:
-        """Whether all values that are there are the same."""
+        """Whether all values that are not missing are equal."""
         return self.distinct == 1
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What `read` refuses (`"error"`), or takes though it may go wrong (`"warning"`); with the way out."""
+    """What `read` refuses (`"error"`), or accepts although it may go wrong (`"warning"`), and what to do."""
 
     kind: Literal["error", "warning"]
     text: str
@@ -48,9 +49,9 @@ class Inspection:
         origin: the file or kind of source.
         rows: number of rows.
         columns: what each column holds.
-        target, client: the columns looked at, if known.
+        target, client: these columns, if known.
         clients: names and numbers of rows of the clients.
-        labels: what the labels are; None where the target is numbers or not known.
+        labels: the labels; None if the target is numeric or not known.
         label_counts: how often each label occurs at each client [clients, labels].
         problems: what will go wrong, errors first.
     """
@@ -78,18 +79,21 @@ def inspect(
 
     Args:
         source: one of those that `read` takes.
-        target: the column to predict; by default `y`, where there is one.
-        client: the column that says whose a row is; by default `client`, where there is one.
+        target: the column to predict; by default `y`, if it exists.
+        client: the column with the owner of each row; by default `client`, if it exists.
         encoding: of a CSV file.
-        size: (height, width) that the images of a folder are brought to.
+        size: (height, width) to resize the images of a folder to.
 
     Raises:
-        DataError: the source cannot be read at all, or a column is not there.
+        DataError: the source cannot be read at all, or a column does not exist.
 
     >>> found = inspect({"x": np.eye(3), "y": np.array([0, 0, 0])})
     >>> found.problems[0].text
     "the target 'y' of the mapping has one value only, 0: there is nothing to learn; give another target, ..."
     """
+    target, client = column_name("target", target), column_name("client", client)
+    check_size(size)
+    check_encoding(encoding)
     table = columns(source, encoding=encoding, size=size)
     if table.rows == 0:
         raise DataError(f"{table.origin} has no rows; give at least one")
@@ -140,7 +144,7 @@ def _of_columns(table: Columns, seen: tuple[Column, ...], target: str | None, cl
     if spreads and max(spreads) > _FAR_APART * min(spreads):
         yield Problem(
             "warning",
-            f"the inputs' deviations reach from {min(spreads):.2g} to {max(spreads):.2g}, so that no one step size "
+            f"the inputs' deviations reach from {min(spreads):.2g} to {max(spreads):.2g}, so no single step size "
             "suits all; use losac.data.standardize",
         )
 
@@ -149,11 +153,11 @@ def _of_input(column: Column, array: Array) -> Iterator[Problem]:
     name = column.name
     if column.shape and (still := int((array == array[:1]).all(axis=0).sum())):
         whole = int(np.prod(column.shape))
-        yield Problem("warning", f"{still:,} of the {whole:,} entries of {name!r} never vary and tell nothing")
+        yield Problem("warning", f"{still:,} of the {whole:,} entries of {name!r} never vary and are no use")
     if column.constant:
-        yield Problem("warning", f"column {name!r} has one value only and tells nothing; leave it out by features=[…]")
+        yield Problem("warning", f"column {name!r} has one value only and is no use; leave it out by features=[…]")
     if column.dtype == "mixed" and (found := mixed(array)):
-        yield Problem("error", f"column {name!r} mixes numbers and text: {found[1]!r} in row {found[0]}; mend it")
+        yield Problem("error", f"column {name!r} mixes numbers and text: {found[1]!r} in row {found[0]}; correct it")
     elif column.dtype == "text" and column.distinct is not None:
         way = "categorical='onehot'" if column.distinct <= MOST_LEVELS else "features=[…] without it"
         yield Problem("error", f"column {name!r} is text with {column.distinct:,} different values; give {way}")
@@ -169,9 +173,9 @@ def _spread(array: Array) -> float:
 
 
 def _labels(table: Columns, target: str | None, problems: list[Problem]) -> tuple[tuple[str, ...] | None, Array | None]:
-    """Return the labels and which each row has (-1: none); both None where there are none."""
+    """Return the labels and the label of each row (-1: none); both None if there are none."""
     if target is None:
-        problems.append(Problem("error", "which column is to be predicted is not known; give the target"))
+        problems.append(Problem("error", "the column to predict is not known; give the target"))
         return None, None
     array = table.arrays[target]
     gone = is_missing(array)
@@ -220,7 +224,7 @@ def _clients(
 def _of_clients(clients: dict[str, int], counts: NDArray[np.int64] | None, rows: int) -> Iterator[Problem]:
     if list(clients) == ["all rows"]:
         yield Problem(
-            "warning", "whose the rows are is not known; give the client column, or clients=N to deal them out"
+            "warning", "the owners of the rows are not known; give the client column, or clients=N to share them out"
         )
         return
     single = [name for name, size in clients.items() if size == 1]
@@ -233,7 +237,7 @@ def _of_clients(clients: dict[str, int], counts: NDArray[np.int64] | None, rows:
     if single:
         yield Problem(
             "warning",
-            f"clients with a single row: {len(single):,}, such as {single[0]!r}; they have none to give to a test part",
+            f"clients with a single row: {len(single):,}, such as {single[0]!r}; they cannot give a row to a test part",
         )
     if counts is not None:
         one = int(((counts > 0).sum(axis=1) == 1).sum())

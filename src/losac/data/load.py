@@ -1,4 +1,4 @@
-"""`load`: a data set by name, dealt to clients."""
+"""`load`: a data set by name, split among clients."""
 
 import inspect
 import os
@@ -7,22 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from losac import _random
+from losac._seeds import check_seed
 from losac.data import synthetic, tables
 from losac.data.federated import FederatedData
 from losac.data.names import look_up, nearest
-from losac.data.partition import Partitioner, by_group, deal, parse
+from losac.data.partition import Partitioner, as_partitioner, by_group, deal
 from losac.data.sources import SOURCES
 from losac.data.store import find_arrays
-
-_ROWS, _PARTS = 0, 1
-"""Random streams of a seed: which rows are held out, and who gets which of the others."""
 
 
 @dataclass(frozen=True)
 class _Real:
-    """Rows that exist: pooled, then dealt."""
+    """Existing rows: pooled, then assigned to clients."""
 
     description: str
     table: Callable[..., tables.Table]
@@ -32,7 +29,7 @@ class _Real:
 
 @dataclass(frozen=True)
 class _Synthetic:
-    """Rows that are made, client by client."""
+    """Synthetic rows, made client by client."""
 
     description: str
     make: Callable[..., FederatedData]
@@ -52,7 +49,7 @@ _DATASETS: Mapping[str, _Real | _Synthetic] = {
 
 
 def datasets() -> dict[str, str]:
-    """Return what `load` knows: each name with a line about it.
+    """Return the data sets that `load` knows: each name with one line about it.
 
     >>> datasets()["mnist"]
     '28x28 handwritten digits; 60,000/10,000 rows, 10 classes'
@@ -70,10 +67,10 @@ def load(
     download: bool = True,
     **options: Any,
 ) -> FederatedData:
-    """Load a data set and deal it to clients; equal arguments give equal data.
+    """Load a data set and split it among clients; equal arguments give equal data.
 
     Real files are looked for in `data_dir`, or else in the folder `LOSAC_DATA_DIR`, then in the cache
-    (`LOSAC_CACHE`, or the platform's), and are downloaded if they are in neither; they are verified.
+    (`LOSAC_CACHE`, or the platform's), and are downloaded if they are in neither. They are verified.
 
     Args:
         name: one of `datasets()`.
@@ -82,7 +79,7 @@ def load(
             synthetic data is made client by client and takes none.
         seed: fixes the held-out rows and the partition.
         data_dir: a folder with NAME.npz.
-        download: whether missing files may be downloaded.
+        download: whether to download missing files.
         **options: of the data set: `flatten` (mnist), `preprocessing`, `split`, `multiclass` (esr), the
             parameters of the functions in `losac.data` (synthetic).
 
@@ -93,8 +90,9 @@ def load(
     10
     """
     entry = look_up(name, _DATASETS, "data set")
+    seed = check_seed(seed)
     if isinstance(entry, _Synthetic):
-        if partition != "iid":
+        if not isinstance(partition, str) or partition != "iid":
             raise ValueError(
                 f"{name!r} is made client by client, so partition={partition!r} has no meaning; leave it out"
                 " and set how the clients differ with the data set's own options"
@@ -102,17 +100,17 @@ def load(
         _check_options(name, entry.make, options, hidden={"clients", "seed"})
         return entry.make(seed=seed, **({} if clients is None else {"clients": clients}), **options)
     _check_options(name, entry.table, options, hidden={"arrays", "rng"})
-    partitioner = parse(partition) if isinstance(partition, str) else partition
+    partitioner = as_partitioner(partition)
     table_of = entry.table
     if not entry.embedded:
         table_of = partial(table_of, find_arrays(SOURCES[name], data_dir=data_dir, download=download))
-    table = table_of(np.random.default_rng([seed, _ROWS]), **options)
+    table = table_of(_random.rows_generator(seed), **options)
     if isinstance(partitioner, by_group):
         if table.groups is None:
             raise ValueError(f"{name!r} has no groups, so partition 'group' cannot be used; try 'iid' or 'sorted'")
     elif clients is None:
         clients = entry.default_clients
-    parts = deal(table.y, clients, partitioner, np.random.default_rng([seed, _PARTS]), table.groups)
+    parts = deal(table.y, clients, partitioner, _random.partition_generator(seed), table.groups)
     return FederatedData.from_partition(
         table.x,
         table.y,

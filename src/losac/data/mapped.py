@@ -1,4 +1,4 @@
-"""Data larger than memory: x and y stay in .npy files, and only the rows that are looked at are read."""
+"""Data larger than memory: x and y stay in .npy files, and only the rows that are used are read."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from losac.data.federated import FederatedData
+from losac._checks import check_path
+from losac.data.federated import FederatedData, check_data
 from losac.data.files import DataError
 
 Array = NDArray[Any]
@@ -27,19 +28,19 @@ def map_npy(
 ) -> FederatedData:
     """Return the data of a folder of .npy files as memory maps: nothing is copied into memory.
 
-    The folder holds `x.npy` and `y.npy`, client after client, and who owns which rows: `offsets.npy` [N + 1], or
+    The folder holds `x.npy` and `y.npy`, client after client, and the owners of the rows: `offsets.npy` [N + 1], or
     `client.npy` with one sorted entry per row. `x_test.npy` and `y_test.npy`, `label_names.npy` and `client_names.npy`
-    may be there too. The rows are read once, a piece at a time, to see that they are finite.
+    are optional. The rows are read once, piece by piece, to check that they are finite.
 
     Args:
         folder: as `write_npy` makes it, or your own.
         name: what figures and tables call the data; by default the folder's name.
-        num_classes: number of labels; by default one more than the highest, where y holds whole numbers.
+        num_classes: number of labels; by default one more than the highest, if y holds whole numbers.
 
     Raises:
         DataError: a file is missing or damaged, or the rows are not in the order of the clients.
     """
-    folder = Path(folder).expanduser()
+    folder = check_path("folder", folder).expanduser()
     x, y = (_map(folder / f"{letter}.npy") for letter in "xy")
     if len(x) != len(y):
         raise DataError(f"{folder} has {len(x):,} rows in x.npy but {len(y):,} in y.npy; they belong together")
@@ -49,7 +50,8 @@ def map_npy(
         offsets = _offsets(_map(folder / "client.npy"), len(x), folder)
     else:
         raise DataError(
-            f"{folder} has neither offsets.npy nor client.npy, so it does not say whose the rows are; write one of them"
+            f"{folder} has neither offsets.npy nor client.npy, so the owners of the rows are not known; write one of "
+            "them"
         )
     test = None
     if (folder / "x_test.npy").exists():
@@ -78,7 +80,8 @@ def write_npy(folder: str | os.PathLike[str], data: FederatedData) -> Path:
     ...     map_npy(write_npy(folder, data), name="mapped")
     FederatedData('mapped': 2 clients, 4 rows (1 to 3 each), x (2,) float64, y () float64)
     """
-    folder = Path(folder).expanduser()
+    check_data(data)
+    folder = check_path("folder", folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Array] = {"x": data.x, "y": data.y, "offsets": data.offsets}
     if data.test is not None:

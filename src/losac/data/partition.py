@@ -1,7 +1,7 @@
-"""Partitions by name or as a callable: the door through which every data set is dealt to clients.
+"""Partitions by name or as a callable; every data set is assigned to clients here.
 
 `deal` takes a short text such as `"dirichlet:0.3"`, a value such as `dirichlet(0.3)`, or the user's own
-function; see `losac.data.partitioners` for what a partitioner promises.
+function; see `losac.data.partitioners` for what a partitioner must do.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from losac._checks import check_function, check_list, is_list
 from losac.data.names import nearest
 from losac.data.partitioners import (
     Partitioner,
@@ -61,10 +62,25 @@ def parse(text: str) -> Partitioner:
     form, make, number = _FORMS[name]
     if len(values) != (number is not None):
         raise ValueError(f"{text!r} is not of the form {form}; the forms are {forms}")
+    if number is None:
+        return make()
     try:
-        return make() if number is None else make(number(values[0]))
+        value = number(values[0])
+    except ValueError:
+        kind = "a whole number" if number is int else "a number"
+        raise ValueError(f"{text!r} is not of the form {form}: {values[0]!r} must be {kind}") from None
+    try:
+        return make(value)
     except ValueError as error:
         raise ValueError(f"{text!r} is not of the form {form}: {error}") from error
+
+
+def as_partitioner(partition: Any) -> Partitioner:
+    """Return a partitioner given by its name or as a function of (labels, clients, rng, groups)."""
+    if isinstance(partition, str):
+        return parse(partition)
+    check_function("partition", partition, "(labels, clients, rng, groups), or a text such as 'iid'", 4)
+    return partition
 
 
 def deal(
@@ -80,8 +96,11 @@ def deal(
     >>> sorted(np.concatenate(parts).tolist())
     [0, 1, 2, 3, 4]
     """
-    partitioner = parse(partition) if isinstance(partition, str) else partition
-    parts = [np.asarray(part, dtype=np.int64) for part in partitioner(labels, clients, rng, groups)]
+    partitioner = as_partitioner(partition)
+    found = check_list("what the partition returns", partitioner(labels, clients, rng, groups), "a list of row numbers")
+    if any(not is_list(part) or (len(part) and np.asarray(part).dtype.kind not in "iu") for part in found):
+        raise ValueError(f"{partitioner!r} must return an array of whole numbers, the rows, for each client")
+    parts = [np.asarray(part, dtype=np.int64) for part in found]
     empty = [client for client, part in enumerate(parts) if len(part) == 0]
     if not parts or empty:
         raise ValueError(f"{partitioner!r} left {f'client {empty[0]}' if empty else 'all'} without rows")

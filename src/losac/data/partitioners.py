@@ -1,9 +1,9 @@
 # ruff: noqa: N801
-"""The built-in partitioners: how the rows of one data set are dealt to clients.
+"""The built-in partitioners, which assign the rows of one data set to clients.
 
 A partitioner is any callable `(labels, clients, rng, groups=None)` that returns one array of row
-indices per client. Those here are immutable values, written the way they read: `mixture(0.5)`.
-Each uses every row exactly once and leaves no client empty, and depends on nothing but its arguments.
+indices per client. Those here are immutable values, such as `mixture(0.5)`. Each uses every row exactly once, leaves no
+client empty, and depends only on its arguments.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from losac._checks import is_number, is_whole, shown
+
 Rows = NDArray[np.int64]
 
 
 class Partitioner(Protocol):
-    """What every partitioner, built in or the user's own, looks like."""
+    """The interface of every partitioner, built in or your own."""
 
     def __call__(
         self,
@@ -32,11 +34,11 @@ class Partitioner(Protocol):
 
 @dataclass(frozen=True)
 class mixture:
-    """A share `c` of the rows is dealt by label, the rest at random (the paper's heterogeneity).
+    """A share `c` of the rows goes to clients by label, the rest at random (the paper's heterogeneity).
 
     The rows are shuffled; the first share `c` is sorted by label and cut into contiguous equal pieces,
-    one per client; the others are dealt IID. Client sizes differ by at most one, and a client's rows are in
-    random order, so that fixed blocks of them are alike.
+    one per client; the others are distributed IID. Client sizes differ by at most one, and a client's rows are in
+    random order, so its fixed blocks are similar.
 
     >>> labels = np.array([0, 1, 2] * 4)
     >>> parts = mixture(1.0)(labels, 3, np.random.default_rng(0))
@@ -47,7 +49,7 @@ class mixture:
     c: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.c <= 1:
+        if not is_number(self.c) or not 0 <= self.c <= 1:
             raise ValueError(f"mixture(c={self.c}): c is a share, give a number from 0 (IID) to 1 (sorted)")
 
     def __call__(
@@ -100,16 +102,16 @@ class sorted_by_label:
 
 @dataclass(frozen=True)
 class dirichlet:
-    """Each class is shared out over the clients in Dirichlet(alpha) proportions (label skew).
+    """Each class is divided among the clients in Dirichlet(alpha) proportions (label skew).
 
-    A small `alpha` gives clients few classes and very unequal sizes. A client left with no row gets
-    one, drawn at random from the largest client. After Hsu, Qi and Brown, arXiv:1909.06335.
+    A small `alpha` gives clients few classes and very unequal sizes. A client without rows gets one, drawn at random
+    from the largest client. After Hsu, Qi and Brown, arXiv:1909.06335.
     """
 
     alpha: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < np.inf:
+        if not is_number(self.alpha) or not 0 < self.alpha < np.inf:
             raise ValueError(f"dirichlet(alpha={self.alpha}): give a positive number, such as 0.3")
 
     def __call__(
@@ -137,12 +139,12 @@ class dirichlet:
 
 @dataclass(frozen=True)
 class shards:
-    """Rows sorted by label, cut into `per_client` shards for each client, dealt at random (FedAvg's)."""
+    """Rows sorted by label, cut into `per_client` shards for each client, assigned at random (FedAvg's)."""
 
     per_client: int = 2
 
     def __post_init__(self) -> None:
-        if self.per_client < 1:
+        if not is_whole(self.per_client) or self.per_client < 1:
             raise ValueError(f"shards(per_client={self.per_client}): give each client at least one shard")
 
     def __call__(
@@ -188,17 +190,17 @@ class by_group:
         return [np.flatnonzero(groups == name) for name in names]
 
 
-def _check(labels: NDArray[Any], clients: int | None) -> int:
+def _check(labels: NDArray[Any], clients: Any) -> int:
     if labels.ndim != 1:
         raise ValueError(f"labels have shape {labels.shape}; give one label per row")
-    if clients is None or clients < 1:
-        raise ValueError(f"clients={clients}; give a number of clients of at least 1")
+    if not is_whole(clients) or clients < 1:
+        raise ValueError(f"clients={shown(clients)}; give a number of clients of at least 1")
     if clients > len(labels):
         raise ValueError(
             f"clients={clients}, but there are only {len(labels)} rows, so some client would be empty; "
             f"use at most {len(labels)} clients"
         )
-    return clients
+    return int(clients)
 
 
 def _sizes(rows: int, clients: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""A picture of who holds what: clients against labels."""
+"""A picture of the clients' rows: clients against labels."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from losac.data.federated import FederatedData
 
 _MOST_BARS = 40
-# Paul Tol's "muted" scheme: told apart with every common colour vision, in print and on screen.
+# Paul Tol's "muted" scheme: distinct with every common colour vision, in print and on screen.
 _COLOURS = (
     "#332288", "#88CCEE", "#44AA99", "#117733", "#999933",
     "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
@@ -20,7 +20,7 @@ _COLOURS = (
 
 
 def plot_clients(data: "FederatedData", ax: "Axes | None" = None) -> "Figure":
-    """Draw how the rows of each label lie with the clients; data without labels shows the client sizes."""
+    """Draw how the rows of each label are spread over the clients; for data without labels, draw the client sizes."""
     counts = None if data.num_classes is None else data.label_counts()
     return plot_counts(data.sizes, counts, data.label_names, name=data.name, ax=ax)
 
@@ -33,14 +33,14 @@ def plot_counts(
     name: str,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """Draw who holds what, known by its counts alone: few clients are stacked bars, many a map of counts.
+    """Draw the clients' rows from counts alone: few clients as stacked bars, many as a map of counts.
 
     Args:
       sizes: rows of each client, [N].
       label_counts: rows of each client with each label, [N, classes]; without it the sizes are drawn.
       label_names: of the labels; their numbers by default.
       name: of the data, for the title.
-      ax: where to draw; a figure of its own by default.
+      ax: where to draw; a new figure by default.
     """
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure

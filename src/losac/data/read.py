@@ -1,5 +1,6 @@
-"""`read`: what users have, as clients' data."""
+"""`read`: turn users' files, frames and data sets into clients' data."""
 
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,16 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from losac import _random
+from losac._seeds import check_seed
 from losac.data.columns import FILES, Columns, Source, columns, held_columns, joined
 from losac.data.encode import Categorical, Missing, check_choice, inputs, keep_complete, owners, targets
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
 from losac.data.mapped import is_mapped, map_npy
-from losac.data.partition import Partitioner, deal
+from losac.data.options import check_options, column_name, column_names
+from losac.data.partition import Partitioner, as_partitioner, deal
 from losac.data.splits import By, split
 from losac.data.stream import table_to_npy
 
-_PARTS = 1  # the stream of the partition, as in losac.data.load
 _OWNER = "client"
 
 
@@ -43,35 +46,35 @@ def read(
     seed: int = 0,
     name: str | None = None,
 ) -> FederatedData:
-    """Read your own data and say who owns which rows.
+    """Read your own data and assign its rows to clients.
 
     Args:
         source: a CSV, Parquet or NPZ file; a folder of images, CLASS/… or CLIENT/CLASS/…; a pandas or polars
             frame; a Hugging Face `Dataset`; a PyTorch data set of (x, y) items; a mapping of arrays; a pair (x, y). A
             list of such sources, or a mapping from names to them, is one source per client.
-        target: the column to predict; by default `y`, where there is one.
-        client: the column that says whose a row is; a folder's parent folders do without.
-        clients: the number of clients, where the rows are dealt to them.
-        partition: how they are dealt: iid, sorted, mixture:0.5, dirichlet:0.3, shards:2, or your own callable.
-        features: the columns of the inputs; by default `x`, where there is one, else all others.
-        test: a share of the rows to hold out, or another source of the same kind; without, there is no test part,
-            unless an NPZ file has `x_test` and `y_test`, or a Hugging Face `DatasetDict` the part `test`.
+        target: the column to predict; by default `y`, if it exists.
+        client: the column with the owner of each row; not needed for a folder with one subfolder per client.
+        clients: the number of clients to share the rows among.
+        partition: how they are shared: iid, sorted, mixture:0.5, dirichlet:0.3, shards:2, or your own callable.
+        features: the input columns; by default `x`, if it exists, else all others.
+        test: a share of the rows to hold out, or another source of the same kind. By default there is no test part,
+          unless an NPZ file has `x_test` and `y_test`, or a Hugging Face `DatasetDict` the part `test`.
         test_by: what a share is taken from: every client's `"rows"`, whole `"clients"`, or the `"pooled"` rows.
         labels: whether the target is labels; by default text and booleans are, and whole numbers that count from 0
             or have at most 20 values.
         categorical: text among the inputs: `"refuse"`, `"onehot"` or `"drop"`.
         missing: rows with missing values: `"refuse"` or `"drop"`.
-        size: (height, width) that the images of a folder are brought to.
+        size: (height, width) to resize the images of a folder to.
         flatten: make each row of x flat.
-        dtype: of the inputs. Bytes with three or more axes are pixels, and go to [0, 1].
+        dtype: of the inputs. Bytes with three or more axes are pixels, and are scaled to [0, 1].
         encoding: of a CSV file.
-        memory_map: leave x and y on the disk, see `map_npy`. True where `source` is a folder with x.npy and y.npy;
-            for a CSV or Parquet file with a client column the folder to write these to, some rows at a time.
+        memory_map: leave x and y on the disk, see `map_npy`. True if `source` is a folder with x.npy and y.npy; for a
+          CSV or Parquet file with a client column, the folder to write these to, some rows at a time.
         seed: fixes the partition and the rows held out.
         name: what figures and tables call the data.
 
     Raises:
-        DataError: the source is missing, damaged, or holds what cannot be trained on; it names the place.
+        DataError: the source is missing or damaged, or cannot be trained on; the error names the place.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"age": [31, 45, 27, 60], "sick": ["no", "yes", "no", "yes"], "site": list("abab")})
@@ -84,20 +87,28 @@ def read(
     check_choice("categorical", categorical, Categorical)
     check_choice("missing", missing, Missing)
     check_choice("test_by", test_by, By)
+    target, client = column_name("target", target), column_name("client", client)
+    features = column_names(features)
+    check_options(clients, test, labels, size, flatten, dtype, encoding, memory_map, name)
+    seed = check_seed(seed)
+    as_partitioner(partition)
+    if target is not None and target == client:
+        raise ValueError(f"target and client are both {target!r}; give two columns")
     if memory_map or is_mapped(source):
         unfit = {"clients": clients, "test": test, "size": size}
         if used := [word for word, value in unfit.items() if value is not None]:
-            raise ValueError(f"{used[0]}=… would bring mapped rows into memory; leave it out, and prepare the files so")
+            raise ValueError(
+                f"{used[0]}=… would bring mapped rows into memory; leave it out, and prepare the files that way"
+            )
         if is_mapped(source):
             said = {"target": target, "client": client, "features": features}
             if used := [word for word, value in said.items() if value is not None]:
                 raise ValueError(f"{source} is a folder of .npy files, which says {used[0]} itself; leave it out")
             return map_npy(source, name=name)
-        chosen = [features] if isinstance(features, str) else features
-        return map_npy(_converted(source, memory_map, target, client, chosen, labels, dtype, encoding), name=name)
+        return map_npy(_converted(source, memory_map, target, client, features, labels, dtype, encoding), name=name)
     if type(source).__name__ == "DatasetDict":
         source, test = _named_parts(source, test)
-    named = [features] if isinstance(features, str) else None if features is None else list(features)
+    named = features
     chosen = None if named is None or target is None else [*named, target, *([client] if client else [])]
 
     def table(given: Source) -> Columns:
@@ -110,7 +121,7 @@ def read(
         raise DataError(f"{rows.origin} has no rows; give at least one")
     target = _target(rows, target)
     client = _client(rows, source, client, clients)
-    given_test = held_columns(source) if test is None else None if isinstance(test, int | float) else table(test)
+    given_test = held_columns(source) if test is None else None if isinstance(test, numbers.Real) else table(test)
     named = _features(rows, named, {target, *([client] if client else [])})
     used = [*named, target, *([client] if client else [])]
     rows = _only(rows, used, missing)
@@ -133,7 +144,7 @@ def read(
         label_names=y.label_names,
         info={"features": tuple(titles), "client_names": who, "seed": seed},
     )
-    if isinstance(test, int | float):
+    if isinstance(test, numbers.Real):
         return split(data, test=float(test), by=test_by, seed=seed).train
     return data
 
@@ -148,7 +159,7 @@ def _converted(
     dtype: DTypeLike,
     encoding: str,
 ) -> Path:
-    """Write a table as a folder of .npy files, where the user said which columns and which folder."""
+    """Write a table as a folder of .npy files; the user must name the columns and the folder."""
     tables = tuple(ending for ending in FILES if ending != ".npz")
     if not isinstance(source, str | os.PathLike) or not Path(source).name.endswith(tables) or isinstance(folder, bool):
         raise ValueError(
@@ -156,7 +167,10 @@ def _converted(
             "makes one), or a CSV or Parquet file and memory_map=FOLDER"
         )
     if target is None or client is None:
-        raise ValueError(f"memory_map={str(folder)!r} needs target=… and client=…, the columns that say what and whose")
+        raise ValueError(
+            f"memory_map={str(folder)!r} needs target=… and client=…, the columns with the target and the owner of "
+            "each row"
+        )
     return table_to_npy(
         source, folder, target=target, client=client, features=features, labels=labels, dtype=dtype, encoding=encoding
     )
@@ -200,7 +214,7 @@ def _target(rows: Columns, target: str | None) -> str:
         return rows.find(target, "the target")
     if "y" in rows.arrays:
         return "y"
-    raise ValueError(f"say which column is to be predicted: target=…; {rows.origin} has {_some(rows)}")
+    raise ValueError(f"name the column to predict: target=…; {rows.origin} has {_some(rows)}")
 
 
 def _client(rows: Columns, source: Source, client: str | None, clients: int | None) -> str | None:
@@ -215,7 +229,7 @@ def _client(rows: Columns, source: Source, client: str | None, clients: int | No
     if isinstance(source, str | os.PathLike) and Path(source).expanduser().is_dir() and _OWNER in rows.arrays:
         return _OWNER
     raise ValueError(
-        f"say whose the rows are: client=COLUMN, or clients=N to deal them out; {rows.origin} has {_some(rows)}"
+        f"name the owners of the rows: client=COLUMN, or clients=N to share them out; {rows.origin} has {_some(rows)}"
     )
 
 
@@ -230,19 +244,21 @@ def _features(rows: Columns, named: list[str] | None, taken: set[str]) -> list[s
         return ["x"]
     left = [column for column in rows.arrays if column not in taken]
     if not left:
-        raise DataError(f"{rows.origin} has no column left for the inputs besides {', '.join(sorted(taken))}")
+        raise DataError(f"{rows.origin} has no column left for the inputs, only {', '.join(sorted(taken))}")
     return left
 
 
 def _only(rows: Columns, used: Sequence[str], missing: Missing) -> Columns:
-    """Return the used columns, without incomplete rows where these are to be dropped."""
+    """Return the used columns, without incomplete rows if those should be dropped."""
+    if rows.rows == 0:
+        raise DataError(f"{rows.origin} has no rows; give at least one")
     kept = keep_complete(rows, used, missing)
     whole = len(kept) == rows.rows
     return replace(rows, arrays={c: rows.arrays[c] if whole else rows.arrays[c][kept] for c in used})
 
 
 def _with_test(rows: Columns, test: Columns, used: Sequence[str], missing: Missing) -> Columns:
-    """Put the rows of the test part below the clients', so that both are encoded alike."""
+    """Put the rows of the test part below the clients', to encode both in the same way."""
     for column in used:
         test.find(column, "what the clients' rows have")
     return joined([replace(rows, arrays={c: rows.arrays[c] for c in used}), _only(test, used, missing)])
@@ -253,14 +269,13 @@ def _parts(
 ) -> tuple[list[NDArray[np.int64]], tuple[str, ...]]:
     """Return the rows of each client, and the clients' names."""
     if groups is None:
-        if clients is None or clients < 1:
-            raise ValueError(f"clients={clients}; give a number of clients of at least 1")
-        dealt = deal(y, clients, partition, np.random.default_rng([seed, _PARTS]))
+        dealt = deal(y, clients, partition, _random.partition_generator(seed))
         return list(dealt), tuple(map(str, range(len(dealt))))
     names, owner, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    if partition not in ("iid", "group"):
+    if not isinstance(partition, str) or partition not in ("iid", "group"):
         raise ValueError(
-            f"a client column says whose the rows are, so partition={partition!r} has no meaning; leave one out"
+            f"a client column already names the owners of the rows, so partition={partition!r} has no meaning; "
+            "leave one out"
         )
     if clients not in (None, len(names)):
         raise ValueError(f"clients={clients}, but the client column has {len(names)} values; leave clients out")

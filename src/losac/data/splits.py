@@ -6,14 +6,17 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from losac.data.federated import FederatedData
+from losac import _random
+from losac._checks import check_share
+from losac._seeds import check_seed
+from losac.data.federated import FederatedData, check_data
 
 By = Literal["rows", "clients", "pooled"]
 Rows = NDArray[np.int64]
 
 
 class Split(NamedTuple):
-    """The parts of a federation; those of share 0 are None. `train.test` holds the rows of `test`."""
+    """The parts of a federation; parts with share 0 are None. `train.test` holds the rows of `test`."""
 
     train: FederatedData
     validation: FederatedData | None
@@ -23,17 +26,18 @@ class Split(NamedTuple):
 def split(data: FederatedData, *, validation: float = 0.0, test: float = 0.0, by: By = "rows", seed: int = 0) -> Split:
     """Split the clients' rows into train, validation and test.
 
-    `by="rows"` takes a share of every client's rows: will it work tomorrow, at the same clients? `by="clients"`
-    takes whole clients: will it work at those who never took part? `by="pooled"` takes a share of all rows, whoever
-    holds them. Each training client keeps at least one row; a client too small to give a row to a part is not in that
-    part, and `part.info["clients"]` says who is. `FederatedData.split` sets validation rows aside as plain arrays.
+    `by="rows"` takes a share of every client's rows, to test whether a model works tomorrow at the same clients.
+    `by="clients"` takes whole clients, to test whether it works at clients that never took part. `by="pooled"` takes a
+    share of all rows, regardless of who holds them. Each training client keeps at least one row. A client too small to
+    give a row to a part is not in that part; `part.info["clients"]` lists the clients that are. `FederatedData.split`
+    sets validation rows aside as plain arrays.
 
     Args:
-        data: the clients' rows; a test part that is there already stays, and then none may be asked for.
+        data: the clients' rows; an existing test part stays, and `test` must then be left out.
         validation: share of the rows, or of the clients, to choose settings by.
         test: share to judge by; its rows become the test part of `train` as well.
         by: what the shares are taken of.
-        seed: fixes what goes where.
+        seed: decides which rows or clients go to which part.
 
     >>> data = FederatedData.from_clients([(np.ones((10, 2)), np.arange(10.0)) for _ in range(5)])
     >>> train, validation, test = split(data, validation=0.1, test=0.2)
@@ -42,26 +46,26 @@ def split(data: FederatedData, *, validation: float = 0.0, test: float = 0.0, by
     >>> split(data, test=0.4, by="clients").train.num_clients
     3
     """
+    check_data(data)
     if by not in get_args(By):
         raise ValueError(f"by={by!r}; give one of {', '.join(map(repr, get_args(By)))}")
     shares = {"validation": validation, "test": test}
     for name, share in shares.items():
-        if not 0 <= share < 1:
-            raise ValueError(f"{name}={share}; give a share between 0 and 1, such as 0.2")
+        check_share(name, share, least=0)
     if validation + test >= 1 or validation + test == 0:
         raise ValueError(
             f"validation={validation} and test={test} must leave something to train on, and take something"
         )
     if test and data.test is not None:
         raise ValueError(f"{data.name!r} has a test part of {len(data.test[0]):,} rows already; leave test out")
-    rng = np.random.default_rng(seed)
+    rng = _random.held_out_generator(check_seed(seed))
     parts = {"rows": _by_rows, "clients": _by_clients, "pooled": _pooled}[by](data, [test, validation], rng)
     held = []
     for (name, share), rows in zip((("test", test), ("validation", validation)), parts[:2]):
         if share and not any(map(len, rows)):
             raise ValueError(
-                f"{name}={share} of {data.num_clients} clients with at most {data.sizes.max()} rows, by={by!r}, is "
-                "nothing at all; give a larger share"
+                f"{name}={share} of {data.num_clients} clients with at most {data.sizes.max()} rows, by={by!r}, "
+                "rounds to zero; give a larger share"
             )
         held.append(_take(data, rows) if share else None)
     tested, validated = held
@@ -93,7 +97,7 @@ def _by_clients(data: FederatedData, shares: list[float], rng: np.random.Generat
 
 
 def _pooled(data: FederatedData, shares: list[float], rng: np.random.Generator) -> list[list[Rows]]:
-    """Take rows at random, except one of each client, which it keeps."""
+    """Take rows at random, except for one row that each client keeps."""
     kept = data.offsets[:-1] + rng.integers(0, data.sizes)
     free = rng.permutation(np.setdiff1d(np.arange(len(data)), kept))
     fate = np.full(len(data), 2)
@@ -107,7 +111,7 @@ def _pooled(data: FederatedData, shares: list[float], rng: np.random.Generator) 
 
 
 def _take(data: FederatedData, parts: list[Rows]) -> FederatedData:
-    """Return some rows of some clients, without those that have none; `info["clients"]` says who they were."""
+    """Return some rows of some clients, without empty clients; `info["clients"]` holds their old numbers."""
     who = [i for i, rows in enumerate(parts) if len(rows)]
     kept = data.keep([parts[i] for i in who])
     info = dict(kept.info)

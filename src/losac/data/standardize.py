@@ -1,8 +1,9 @@
-"""Inputs of mean 0 and deviation 1, by each client's own statistics or by those of the federation.
+"""Scale inputs to mean 0 and deviation 1, by each client's own statistics or by those of the federation.
 
-The federation's statistics need no row to leave a client. Twice each client sends three sums (`client_sums`), which the
-server adds up (`combine`): first the plain ones, which give the mean, then those about this mean, which give the
-deviation. With one exchange the deviation would be a difference of large numbers, and wrong for columns far from 0.
+For the federation's statistics no row leaves a client. Each client sends three sums (`client_sums`) twice, and the
+server adds them up (`combine`): first the plain sums, which give the mean, then those about this mean, which give the
+deviation. With only one exchange the deviation would be a difference of large numbers, and wrong for columns far from
+0.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from losac.data.federated import FederatedData
+from losac._checks import check_kind, check_list, described
+from losac.data.federated import FederatedData, check_data
 
 Array = NDArray[Any]
 _ROUNDING = 100 * float(np.finfo(np.float64).eps)
@@ -30,13 +32,13 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What is taken off each input, and what it is then divided by; 1 where an input never varies."""
+    """What is subtracted from each input, and what it is then divided by (1 if an input never varies)."""
 
     mean: Array
     deviation: Array
 
     def __call__(self, x: Array) -> Array:
-        """Return (x − mean) / deviation in the floating-point dtype of x, in float32 where it has none."""
+        """Return (x − mean) / deviation in the floating-point dtype of x, or in float32 if x holds no floats."""
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
         out = np.empty(x.shape, dtype)
         for rows in _pieces(x):
@@ -45,11 +47,15 @@ class Scale:
 
 
 def client_sums(x: Array, about: Array | float = 0.0) -> Sums:
-    """Return what a client tells of its rows; all in float64.
+    """Return what a client sends about its rows; all in float64.
 
     >>> client_sums(np.array([[1.0], [3.0]]))
     Sums(rows=2, total=array([4.]), squares=array([10.]), about=array([0.]))
     """
+    if not isinstance(x, np.ndarray) or x.ndim == 0:
+        raise TypeError(f"x must be an array with one row per example, not {described(x)}")
+    if np.shape(about) not in ((), x.shape[1:]):
+        raise ValueError(f"about has shape {np.shape(about)}, but x has rows of shape {x.shape[1:]}")
     centre = np.broadcast_to(np.asarray(about, np.float64), x.shape[1:])
     total, squares = np.zeros(x.shape[1:]), np.zeros(x.shape[1:])
     for rows in _pieces(x):
@@ -66,7 +72,9 @@ def combine(messages: Iterable[Sums]) -> Scale:
     >>> combine(messages).mean
     array([4.])
     """
-    every = list(messages)
+    every = check_list("messages", messages, "a list of messages of losac.data.client_sums")
+    for message in every:
+        check_kind("a message", message, Sums, "make it with losac.data.client_sums(x)")
     if not every:
         raise ValueError("no client sent its sums; give at least one message of client_sums")
     if any(not np.array_equal(message.about, every[0].about) for message in every):
@@ -79,7 +87,7 @@ def combine(messages: Iterable[Sums]) -> Scale:
 
 
 def federation_scale(data: FederatedData) -> Scale:
-    """Return the statistics of all clients' rows, found by two exchanges of sums."""
+    """Return the statistics of all clients' rows, from two exchanges of sums."""
 
     def exchange(about: Array | float) -> Scale:
         return combine(client_sums(data.client(i)[0], about) for i in range(data.num_clients))
@@ -92,12 +100,12 @@ def standardize(data: FederatedData, by: Literal["federation", "client"] | Scale
 
     Args:
         data: the clients' data; x is copied into memory.
-        by: `"federation"`: by the mean and deviation of all clients' rows, found by sums alone; `"client"`: each
-            client by its own, which also takes away how clients differ; or a `Scale` found before.
+        by: `"federation"`: by the mean and deviation of all clients' rows, from sums alone; `"client"`: each client by
+          its own, which also removes differences between clients; or an earlier `Scale`.
 
     Returns:
-        The data; its test part is always scaled by the federation's statistics (or the given ones), for its rows are
-        nobody's. They are in `info["scale"]`, for the rows to come.
+        The data. Its test part is always scaled by the federation's statistics (or the given ones), because its rows
+        belong to no client. `info["scale"]` holds them, for future rows.
 
     >>> data = FederatedData.from_clients([([[1.0], [3.0]], [0, 1]), ([[11.0], [13.0]], [0, 1])])
     >>> standardize(data, by="client").x.ravel()
@@ -105,7 +113,8 @@ def standardize(data: FederatedData, by: Literal["federation", "client"] | Scale
     >>> standardize(data).info["scale"].mean
     array([7.])
     """
-    if by not in ("federation", "client") and not isinstance(by, Scale):
+    check_data(data)
+    if not isinstance(by, Scale) and by not in ("federation", "client"):
         raise ValueError(f"by={by!r}; give 'federation', 'client' or a Scale, such as data.info['scale']")
     scale = by if isinstance(by, Scale) else federation_scale(data)
     if scale.mean.shape not in ((), data.x.shape[1:]):
@@ -131,6 +140,6 @@ def _each_client(data: FederatedData) -> Array:
 
 
 def _pieces(x: Array) -> Iterable[slice]:
-    """Return slices of rows that are small beside memory."""
+    """Return slices of rows that are small compared with memory."""
     step = max(1, _PIECE // max(1, int(np.prod(x.shape[1:]))))
     return (slice(start, start + step) for start in range(0, len(x), step))

@@ -23,7 +23,7 @@ from losac.data.sources import SOURCES, Source
 def fetch(name: str, *, base_url: str | None = None, progress: bool = True) -> Path:
     """Download the data set `name`, check it, and keep it in the cache; return the npz file.
 
-    Whatever the cache held before is replaced, so this also repairs a damaged file.
+    The file in the cache is replaced, so this also repairs a damaged file.
 
     Args:
         name: mnist, har, esr, a9a or w8a.
@@ -88,8 +88,8 @@ def fetch_source(
 def find_arrays(source: Source, *, data_dir: str | os.PathLike[str] | None = None, download: bool = True) -> Arrays:
     """Return the verified arrays of `source` from the first place that has them.
 
-    The order is `data_dir`, or else the folder `LOSAC_DATA_DIR`; the cache; the public source. A file
-    that is there but damaged is an error, never passed over in silence.
+    The order is `data_dir`, or else the folder `LOSAC_DATA_DIR`; the cache; the public source. A damaged file is an
+    error and never silently skipped.
     """
     file = f"{source.name}.npz"
     given = given_dir(data_dir)

@@ -12,7 +12,7 @@ from losac.data.encode import inputs, keep_complete, owners, targets
 from losac.data.files import DataError
 
 BATCH = 2**16
-"""Rows that are in memory at a time."""
+"""Rows in memory at a time."""
 
 
 def table_to_npy(
@@ -28,8 +28,9 @@ def table_to_npy(
 ) -> Path:
     """Write a CSV or Parquet file as a folder for `map_npy`; return the folder.
 
-    Two passes: the target and the client of all rows are read first, which says where each row belongs; then the
-    inputs, some rows at a time, each put into its place. Inputs must be numbers, and complete.
+    There are two passes: the first reads the target and the client of all rows, to find where each row belongs; the
+    second reads the inputs, some rows at a time, and puts each into its place. Inputs must be numbers, with none
+    missing.
     """
     file, folder = Path(file).expanduser(), Path(folder).expanduser()
     small = columns(file, [target, client], encoding=encoding)

@@ -1,4 +1,4 @@
-"""From the stored arrays of a real data set to inputs, labels and a test part, ready to be dealt."""
+"""From the stored arrays of a real data set to inputs, labels and a test part, ready to be split among clients."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from losac.data.files import Arrays
 
 Array = NDArray[Any]
-Preprocessing = Literal["row", "feature", "standard", "global", "none", "row-mean"]
+Preprocessing = Literal["row", "feature", "standard", "global", "none", "row-mean", "row-max"]
 EsrSplit = Literal["random", "recording"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Pooled rows, before they are dealt to clients."""
+    """Pooled rows, before they are assigned to clients."""
 
     x: Array
     y: Array
@@ -69,9 +69,10 @@ def esr(
 ) -> Table:
     """One second of EEG per row; seizure or not, or with `multiclass=True` the five kinds.
 
-    `split="random"` is the usual 9,200/2,300 one, in which a recording's chunks fall on both sides;
-    `split="recording"` moves whole recordings, the honest one. Scales are learnt from the training part;
-    `preprocessing="row"` takes each row to [0, 1], `"row-mean"` takes its mean off and divides by its range.
+    `split="random"` is the usual 9,200/2,300 split, which puts chunks of one recording on both sides;
+    `split="recording"` moves whole recordings, which is a fair test. Scales come from the training part.
+    `preprocessing="row"` scales each row to [0, 1]. `"row-mean"` subtracts a row's mean and divides by its range;
+    `"row-max"` divides by its largest absolute value instead, which comes closest to the paper's Table 2.
     """
     if split not in get_args(EsrSplit):
         raise ValueError(f"split={split!r}; give one of {', '.join(get_args(EsrSplit))}")
@@ -113,6 +114,8 @@ def _rescale(train: Array, test: Array, preprocessing: Preprocessing) -> tuple[A
         return _by_row(train), _by_row(test)
     if preprocessing == "row-mean":
         return _by_row(train, centred=True), _by_row(test, centred=True)
+    if preprocessing == "row-max":
+        return _by_largest(train), _by_largest(test)
     if preprocessing == "feature":
         shift, scale = raw.min(axis=0), np.ptp(raw, axis=0)
     elif preprocessing == "standard":
@@ -127,12 +130,18 @@ def _rescale(train: Array, test: Array, preprocessing: Preprocessing) -> tuple[A
 
 
 def _by_row(x: Array, centred: bool = False) -> Array:
-    """Divide each row by its range, after its minimum or, where centred, its mean is taken off."""
+    """Divide each row by its range, after subtracting its minimum or, if centred, its mean."""
     raw = x.astype(np.float64)
     shift = raw.mean(axis=1, keepdims=True) if centred else raw.min(axis=1, keepdims=True)
     return _apply(raw, shift, np.ptp(raw, axis=1, keepdims=True))
 
 
+def _by_largest(x: Array) -> Array:
+    """Subtract each row's mean and divide by its largest absolute value."""
+    centred = x - x.mean(axis=1, keepdims=True, dtype=np.float64)
+    return _apply(centred, np.zeros(1), np.abs(centred).max(axis=1, keepdims=True))
+
+
 def _apply(x: Array, shift: Array, scale: Array) -> Array:
-    """Return (x - shift) / scale as float32; what never varies becomes 0."""
+    """Return (x - shift) / scale as float32; inputs that never vary become 0."""
     return np.asarray((x - shift) / np.where(scale > 0, scale, 1.0), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Text tables: CSV and its kin, with one clear error for each way in which such a file can be broken."""
+"""Text tables: CSV and similar files, with one clear error for each way such a file can be broken."""
 
 import contextlib
 import csv
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_COLUMNS = 100_000
-"""Of a table; what is wider is an array."""
+"""The most columns of a table; wider data should be an array."""
 _SEPARATORS = ",;\t|"
 _LONGEST_HEADER = 2**26
 
@@ -25,7 +25,7 @@ def is_text_file(path: Path) -> bool:
 
 
 def check_width(count: int, origin: str) -> None:
-    """Refuse a table with more columns than tables are good for."""
+    """Refuse a table with too many columns."""
     if count > MOST_COLUMNS:
         raise DataError(
             f"{origin} has {count:,} columns, more than the {MOST_COLUMNS:,} that a table may have; save the numbers "
@@ -34,7 +34,7 @@ def check_width(count: int, origin: str) -> None:
 
 
 def text_header(path: Path, encoding: str) -> list[str]:
-    """Return the names in the first line of a text table, after checking that it is text and not too wide."""
+    """Return the names in the first line of a text table; check that it is text and not too wide."""
     try:
         with _opened(path, encoding) as stream:
             line = stream.readline(_LONGEST_HEADER)
@@ -48,13 +48,13 @@ def text_header(path: Path, encoding: str) -> list[str]:
 
 
 def read_text(path: Path, wanted: Sequence[str] | None, encoding: str) -> "pd.DataFrame":
-    """Read a text table whose first line names the columns; the separator is the one that this line has most of."""
+    """Read a text table with column names in the first line; the separator is the most frequent one in that line."""
     (frame,) = text_batches(path, wanted, encoding, None)
     return frame
 
 
 def text_batches(path: Path, wanted: Sequence[str] | None, encoding: str, rows: int | None) -> Iterator["pd.DataFrame"]:
-    """Read a text table so many rows at a time, or all at once; see `read_text`."""
+    """Read a text table `rows` rows at a time, or all at once; see `read_text`."""
     import pandas as pd
 
     names = text_header(path, encoding)
@@ -95,7 +95,7 @@ def text_batches(path: Path, wanted: Sequence[str] | None, encoding: str, rows: 
 
 @contextlib.contextmanager
 def _one_clear_error(path: Path, encoding: str, separator: str, fields: int) -> Iterator[None]:
-    """Turn what the parser says of a broken file into one error that names the line and the way out."""
+    """Turn the parser's message about a broken file into one error that names the line and what to do."""
     import pandas as pd
 
     try:
@@ -118,7 +118,7 @@ def ragged(path: Path, encoding: str, separator: str, fields: int) -> DataError 
             if row and len(row) != fields:
                 return DataError(
                     f"{path} is ragged: line {reader.line_num} has {len(row)} fields, the header {fields}; "
-                    "quote texts that contain the separator, or mend that line"
+                    "quote texts that contain the separator, or correct that line"
                 )
     return None
 

@@ -42,7 +42,7 @@ def write_app(
 ) -> list[Path]:
     """Write an app into a new or empty folder, named after it; return its files.
 
-    ``settings`` are the algorithm's by name; ``partition`` is None for data that is made client by client.
+    ``settings`` are the algorithm's by name; ``partition`` is None for data that is generated client by client.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not an empty folder; give another, nothing is overwritten")

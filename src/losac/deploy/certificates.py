@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +18,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from losac._files import make_folder
+
 _CURVE = ec.SECP384R1()
 _EARLIER = timedelta(minutes=5)
-"""Certificates hold from a little before now, for machines whose clocks are behind."""
+"""Certificates are valid from shortly before now, for machines with clocks that are behind."""
 
 
 class Certified(NamedTuple):
@@ -94,8 +97,16 @@ def node_key(folder: Path, name: str) -> NodeKey:
     return files
 
 
+def executor_secret(folder: Path) -> Path:
+    """Write ``executor.secret``: by it the SuperLink knows the program that may run the server's part of an app."""
+    path = folder / "executor.secret"
+    _refuse_existing([path])
+    _create(path, secrets.token_bytes(32))
+    return path
+
+
 def set_aside(*files: Path) -> None:
-    """Give key files another name, so that new ones can be made."""
+    """Give key files another name, to make room for new ones."""
     for path in files:
         number = 1
         while (other := path.with_name(f"{path.name}.{number}")).exists():
@@ -104,11 +115,11 @@ def set_aside(*files: Path) -> None:
 
 
 def check_certificate(certificate: Path, hosts: Iterable[str]) -> None:
-    """Refuse a certificate that has run out, or that does not name all hosts."""
+    """Refuse a certificate that has expired, or that does not name all hosts."""
     read = x509.load_pem_x509_certificate(certificate.read_bytes())
     if read.not_valid_after_utc < datetime.now(UTC):
         raise ValueError(
-            f"{certificate} ran out on {read.not_valid_after_utc:%Y-%m-%d}; remove it and its key, and start again"
+            f"{certificate} expired on {read.not_valid_after_utc:%Y-%m-%d}; remove it and its key, and start again"
         )
     named = [
         name for part in read.extensions if isinstance(part.value, x509.SubjectAlternativeName) for name in part.value
@@ -177,7 +188,7 @@ def _write(files: Certified, certificate: x509.Certificate, key: ec.EllipticCurv
 
 def _create(path: Path, content: bytes) -> None:
     """Write a new file that only its owner may read."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent, private=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(content)

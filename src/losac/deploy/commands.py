@@ -10,13 +10,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from losac._files import make_folder, write_whole
 from losac.deploy.certificates import Certified, NodeKey
 from losac.deploy.errors import DeployError
 
 CONNECTION = "losac"
-"""What the connection to the SuperLink is called in Flower's configuration."""
+"""The name of the connection to the SuperLink in Flower's configuration."""
 
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -28,9 +29,17 @@ _SETTINGS = {
 }
 
 
+class Guards(NamedTuple):
+    """The files that say who may submit, which apps may run, and how an executor proves itself."""
+
+    submitters: Path
+    apps: Path
+    executor: Path
+
+
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of a Flower program whose files are below a folder."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home, private=True)
     given = {**os.environ, **_SETTINGS, **(extra or {}), "FLWR_HOME": str(home)}
     given["PATH"] = os.pathsep.join([str(_programs()), os.environ.get("PATH", os.defpath)])
     for name in ("NO_PROXY", "no_proxy"):
@@ -39,37 +48,45 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 
 
 def program(name: str) -> str:
-    """Return the path of one of Flower's programs, of this Python's environment before any other."""
+    """Return the path of one of Flower's programs, preferably from this Python's environment."""
     path = shutil.which(name, path=os.pathsep.join([str(_programs()), os.environ.get("PATH", os.defpath)]))
     if path is None:
         raise DeployError(f"{name} is not there; install Flower with: pip install 'losac[flower]'")
     return path
 
 
-def superlink(host: str, port: int, server: Certified, authority: Path, database: Path) -> list[str]:
-    """Return the command of a SuperLink with TLS that knows its SuperNodes by key and keeps its runs in a file."""
+def superlink(
+    host: str, port: int, fleet_address: str, server: Certified, authority: Path, database: Path, guards: Guards
+) -> list[str]:
+    """Return the command of a SuperLink with TLS that knows its SuperNodes by key and keeps its runs in a file.
+
+    Clients are served at the fleet's address alone; submitters and executors at host and port.
+    """
     return [
-        program("flower-superlink"),
+        *(sys.executable, "-m", "losac.deploy.superlink", "--fleet-address", fleet_address),
+        *("--submitters", str(guards.submitters), "--apps", str(guards.apps)),
+        *("--superexec-auth-secret-file", str(guards.executor)),
         *("--host", host, "--port", str(port), "--database", str(database)),
         *("--ssl-ca-certfile", str(authority), "--ssl-certfile", str(server.certificate)),
         *("--ssl-keyfile", str(server.key), "--enable-supernode-auth", "--isolation", "process"),
     ]
 
 
-def superexec(superlink_address: str, authority: Path) -> list[str]:
+def superexec(superlink_address: str, authority: Path, guards: Guards) -> list[str]:
     """Return the command of the process that starts ServerApps; a run survives the SuperLink's death by it."""
     return [
         program("flower-superexec"),
         *("--runtime-api-address", superlink_address, "--root-certificates", str(authority)),
+        *("--superexec-auth-secret-file", str(guards.executor)),
     ]
 
 
 def supernode(
-    superlink_address: str, authority: Path, key: NodeKey, host: str, port: int, node_config: Path
+    superlink_address: str, authority: Path, key: NodeKey, host: str, port: int, node_config: Path, apps: Path
 ) -> list[str]:
-    """Return the command of a SuperNode; its configuration is a TOML file."""
+    """Return the command of a SuperNode that runs pinned apps only; its configuration is a TOML file."""
     return [
-        program("flower-supernode"),
+        *(sys.executable, "-m", "losac.deploy.supernode", "--apps", str(apps)),
         *("--superlink", superlink_address, "--root-certificates", str(authority)),
         *("--auth-supernode-private-key", str(key.private), "--host", host, "--port", str(port)),
         *("--node-config", str(node_config)),
@@ -88,7 +105,7 @@ def write_connection(home: Path, superlink_address: str, authority: Path) -> Non
 
 
 def flwr(home: Path, *arguments: str, timeout: float = 60) -> dict[str, Any]:
-    """Call ``flwr`` and return its JSON answer; what it refuses is an error."""
+    """Call ``flwr`` and return its JSON answer; raise an error if it refuses."""
     answer = call(home, *arguments, "--format", "json", timeout=timeout)
     begin = answer.stdout.find("{")
     try:
@@ -99,7 +116,7 @@ def flwr(home: Path, *arguments: str, timeout: float = 60) -> dict[str, Any]:
         why: str = told.get("error-message") or answer.stdout.strip() or answer.stderr.strip() or "no answer"
         if "SuperLink is unavailable" in why:
             raise DeployError("the SuperLink does not answer; start the federation with: losac deploy up")
-        # What comes before the code is chatter about what was asked.
+        # The text before the JSON is chatter about the request.
         text = re.sub(r"^.*(?=\[code: )", "", " ".join(why.split()))
         raise DeployError(f"flwr {' '.join(arguments[:2])}: {text}")
     return told
@@ -121,15 +138,15 @@ def call(home: Path, *arguments: str, timeout: float) -> subprocess.CompletedPro
 
 
 def write_toml(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write numbers, truth values and texts, and sections of them, as TOML."""
+    """Write numbers, booleans, texts, and sections of them as TOML."""
     lines = []
     for name, value in content.items():
         if isinstance(value, Mapping):
             lines += ["", f"[{name}]", *(f"{key} = {toml_value(each)}" for key, each in value.items())]
         else:
             lines.append(f"{name} = {toml_value(value)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines).lstrip() + "\n", encoding="utf-8")
+    make_folder(path.parent, private=True)
+    write_whole(path, "\n".join(lines).lstrip() + "\n", private=True)
     return path
 
 

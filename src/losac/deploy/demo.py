@@ -1,7 +1,7 @@
-"""A federation that is hurt on the way, and what comes of it beside the simulator.
+"""A federation with processes killed on the way, compared with the simulator.
 
-Four clients with TLS and keys of their own train LoSAC. A SuperNode is killed and comes back, then the SuperLink, then
-the server's own process, which goes on from its checkpoint. At the end the server's sum is compared with what the
+Four clients with TLS and their own keys train LoSAC. A SuperNode is killed and comes back, then the SuperLink, then
+the server's own process, which continues from its checkpoint. At the end the server's sum is compared with what the
 clients hold, and the model with that of the simulator for the same clients in each round.
 """
 
@@ -21,7 +21,8 @@ from losac.deploy.app import write_app
 from losac.deploy.errors import DeployError
 from losac.deploy.local import LocalFederation
 from losac.federation import durable
-from losac.history import History, simulate, treefile
+from losac.history import History, treefile
+from losac.simulation import simulate
 
 NODES = 4
 SETTINGS: dict[str, Any] = {
@@ -31,8 +32,8 @@ SETTINGS: dict[str, Any] = {
 POLL = 1.0
 
 
-class Outcome(NamedTuple):
-    """What a federation arrived at, and the simulator with the same clients in each round."""
+class DemoOutcome(NamedTuple):
+    """The results of a federation, and of the simulator with the same clients in each round."""
 
     accuracy: float
     simulated: float
@@ -45,8 +46,8 @@ class Outcome(NamedTuple):
     events: tuple[str, ...]
 
 
-def demo(folder: Path, data: str, rounds: int = 12, tell: Callable[[str], None] = print) -> Outcome:
-    """Run the federation in a new or empty folder; return what came of it."""
+def demo(folder: Path, data: str, rounds: int = 12, tell: Callable[[str], None] = print) -> DemoOutcome:
+    """Run the federation in a new or empty folder; return its outcome."""
     chosen = SETTINGS[data]
     app, out = folder / "federated_app", folder / "results"
     write_app(
@@ -71,7 +72,7 @@ def demo(folder: Path, data: str, rounds: int = 12, tell: Callable[[str], None] 
     return conclude(app, out, tuple(events))
 
 
-def conclude(app: Path, out: Path, events: tuple[str, ...] = ()) -> Outcome:
+def conclude(app: Path, out: Path, events: tuple[str, ...] = ()) -> DemoOutcome:
     """Compare a run's results with the simulator's for the same clients in each round."""
     history, log = History.load(out / "history.npz"), read_log(out)
     accepted = [line for line in log if line["round"] and not line["void"]]
@@ -79,7 +80,7 @@ def conclude(app: Path, out: Path, events: tuple[str, ...] = ()) -> Outcome:
     model = treefile.load(out / "model.npz")["params"]
     pairs = list(zip(jax.tree.leaves(model), jax.tree.leaves(beside.params), strict=True))
     largest = max(float(np.abs(b).max()) for _, b in pairs)
-    return Outcome(
+    return DemoOutcome(
         history.final("accuracy"),
         beside.final("accuracy"),
         max(float(np.abs(a - b).max()) for a, b in pairs) / largest,
@@ -110,7 +111,7 @@ def simulated_beside(app: Path, log: list[dict[str, Any]]) -> History:
 
 
 def _until(federation: LocalFederation, run: str, out: Path, due: int, tell: Callable[[str], None]) -> None:
-    """Wait until so many rounds are accepted, telling of each."""
+    """Wait until ``due`` rounds are accepted, and report each."""
     told = round_of(out)
     while (now := round_of(out)) < due:
         if now > told:
@@ -123,7 +124,7 @@ def _until(federation: LocalFederation, run: str, out: Path, due: int, tell: Cal
 
 
 def hurt(federation: LocalFederation, what: str, app: Path, out: Path, run: str) -> str:
-    """Kill a process and start it again; return the run that goes on."""
+    """Kill a process and start it again; return the run that continues."""
     name = "superexec" if what == "server" else what
     federation.kill(name)
     federation.restart(name)

@@ -1,4 +1,4 @@
-"""The error of a federation whose processes do not do what they were asked."""
+"""The error of a federation with processes that do not do what they were asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a federation: where everything is, and what must be known to find the processes again."""
+"""The folder of a federation: all its paths, and what is needed to find the processes again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from losac._files import make_folder, write_whole
 from losac.deploy.certificates import Certified, NodeKey
+from losac.deploy.commands import Guards
 
 SUPERLINK, SUPEREXEC, CLI = "superlink", "superexec", "cli"
 
@@ -32,19 +34,20 @@ def node_number(name: str) -> int:
 
 
 @dataclass(frozen=True)
-class Settings:
+class FederationSettings:
     """What a federation was started with; ``ready`` once all of its nodes were online."""
 
     nodes: int
     host: str = "127.0.0.1"
     port: int = 0
+    fleet_port: int = 0
     node_ports: tuple[int, ...] = ()
     node_ids: Mapping[str, str] = field(default_factory=dict)
     ready: bool = False
 
 
 @dataclass(frozen=True)
-class Folder:
+class FederationFolder:
     """The paths below one folder."""
 
     root: Path
@@ -66,7 +69,7 @@ class Folder:
 
     @property
     def results(self) -> Path:
-        """What runs write, each in a folder of its own."""
+        """What runs write, each in its own folder."""
         return self.root / "results"
 
     @property
@@ -84,12 +87,17 @@ class Folder:
         """The SuperLink's certificate."""
         return Certified(self.keys / "server.crt", self.keys / "server.key")
 
+    @property
+    def guards(self) -> Guards:
+        """The files that say who may do what; this machine's nodes share the list of apps."""
+        return Guards(self.root / "submitters.json", self.root / "apps.txt", self.keys / "executor.secret")
+
     def log(self, name: str) -> Path:
         """Return a process's log."""
         return self.logs / f"{name}.log"
 
     def home(self, name: str) -> Path:
-        """Return where Flower keeps a process's files; each has its own, so that none waits for another."""
+        """Return where Flower keeps a process's files; with separate folders, none waits for another."""
         return self.root / "flwr" / name
 
     def key(self, number: int) -> NodeKey:
@@ -97,7 +105,7 @@ class Folder:
         return NodeKey(self.keys / node_name(number), self.keys / f"{node_name(number)}.pub")
 
     def state(self, number: int) -> Path:
-        """Return the folder of what a client keeps between rounds."""
+        """Return the folder of a client's state between rounds."""
         return self.root / "state" / str(number)
 
     def node_config(self, number: int) -> Path:
@@ -108,31 +116,30 @@ class Folder:
         """Make and return the folder of a new run's results: the next number."""
         numbers = [int(path.name) for path in self.results.glob("*") if path.name.isdecimal()]
         path = self.results / str(max(numbers, default=0) + 1)
-        path.mkdir(parents=True)
+        make_folder(self.results, private=True)
+        path.mkdir(mode=0o700)
         return path
 
-    def read(self) -> Settings | None:
-        """Return what the federation was started with, None where there is none yet."""
+    def read(self) -> FederationSettings | None:
+        """Return what the federation was started with, None if there is none yet."""
         path = self.root / "federation.json"
         if not path.exists():
             return None
         try:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return Settings(**{**fields, "node_ports": tuple(fields["node_ports"])})
+            return FederationSettings(**{**fields, "node_ports": tuple(fields["node_ports"])})
         except (ValueError, TypeError, KeyError):
             raise ValueError(f"{path} is damaged; remove it, and start the federation again") from None
 
-    def settings(self) -> Settings:
+    def settings(self) -> FederationSettings:
         """Return what the federation was started with; there must be one."""
         settings = self.read()
         if settings is None:
             raise ValueError(f"{self.root} holds no federation; start one with: losac deploy up {self.root}")
         return settings
 
-    def write(self, settings: Settings) -> Settings:
+    def write(self, settings: FederationSettings) -> FederationSettings:
         """Keep what the federation was started with."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = self.root / ".federation.json"
-        draft.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
-        draft.replace(self.root / "federation.json")
+        make_folder(self.root, private=True)
+        write_whole(self.root / "federation.json", json.dumps(asdict(settings), indent=2) + "\n", private=True)
         return settings

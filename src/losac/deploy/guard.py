@@ -1,4 +1,4 @@
-"""``python -m losac.deploy.guard DIR``: end a federation when the process that started it is gone, however it ended.
+"""``python -m losac.deploy.guard DIR``: end a federation once the process that started it has ended, in any way.
 
 Its standard input is a pipe from that process: the pipe ends when the process does.
 """
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from losac.deploy.folder import Folder
+from losac.deploy.folder import FederationFolder
 from losac.deploy.shutdown import stop_all
 
 
@@ -33,4 +33,4 @@ def dismiss(guard: subprocess.Popen[bytes]) -> None:
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
-    stop_all(Folder(Path(sys.argv[1])))
+    stop_all(FederationFolder(Path(sys.argv[1])))

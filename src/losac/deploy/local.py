@@ -1,6 +1,6 @@
-"""A federation on one machine, of separate processes that talk as they would between machines.
+"""A federation on one machine, of separate processes that communicate as they would between machines.
 
-A SuperLink with TLS, a SuperExec that starts the ServerApps, and N SuperNodes, each with a key of its own. All they
+A SuperLink with TLS, a SuperExec that starts the ServerApps, and N SuperNodes, each with its own key. All they
 keep is below one folder: ``keys/``, ``logs/``, ``pids/``, ``state/I/`` of client I, ``results/``, the SuperLink's
 database, and Flower's own files.
 """
@@ -19,11 +19,15 @@ from typing import Any, Self
 from losac.deploy import network, runs, startup
 from losac.deploy.certificates import node_key, set_aside
 from losac.deploy.errors import DeployError
-from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, node_name, node_number
+from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, FederationFolder, node_name, node_number
 from losac.deploy.guard import dismiss, start_guard
 from losac.deploy.lock import locked
-from losac.deploy.processes import Record, forget, is_running, kill, read_records, terminate
+from losac.deploy.pins import pin
+from losac.deploy.processes import ProcessRecord, forget, is_running, kill, read_records, terminate
 from losac.deploy.shutdown import PATIENCE, stop_all
+from losac.federation.checkpoint import members
+from losac.federation.owner import release
+from losac.federation.requests import ask
 
 _HOST = "127.0.0.1"
 _HASTE = 2.0
@@ -37,8 +41,8 @@ class LocalFederation:
       folder: where everything is kept.
       nodes: N, the number of SuperNodes; by default that of the folder's last start.
       port: the SuperLink's; by default a free one.
-      detached: whether the processes outlive this one, until :meth:`stop`; otherwise they end with it, however it ends.
-      environment: further variables for all processes, such as ``{"JAX_PLATFORMS": "cpu"}``.
+      detached: whether the processes outlive this one, until :meth:`stop`; otherwise they end with it, in any case.
+      environment: more variables for all processes, such as ``{"JAX_PLATFORMS": "cpu"}``.
       timeout: seconds that processes have to get ready.
 
     As a context manager it starts on entry and stops on exit.
@@ -54,7 +58,7 @@ class LocalFederation:
         environment: Mapping[str, str] | None = None,
         timeout: float = 60.0,
     ) -> None:
-        self.folder = Folder(Path(folder).expanduser().resolve())
+        self.folder = FederationFolder(Path(folder).expanduser().resolve())
         if nodes is not None and nodes < 1:
             raise ValueError(f"nodes={nodes}; a federation needs at least 1")
         self.nodes = self.folder.settings().nodes if nodes is None else nodes
@@ -80,7 +84,7 @@ class LocalFederation:
         return network.address(settings.port, settings.host)
 
     def start(self) -> Self:
-        """Start all processes and return when every node is online; what a crash left is cleaned up first."""
+        """Start all processes and return when every node is online; remains of a crash are cleaned up first."""
         with locked(self.folder.root):
             crashed = self._clear()
             startup.prepare(self.folder, self.nodes, _HOST, self._port)
@@ -102,7 +106,7 @@ class LocalFederation:
         return self
 
     def stop(self, *, patience: float = PATIENCE) -> list[str]:
-        """End all processes, SuperNodes first: SIGTERM, and after some seconds SIGKILL; return the names of who ran."""
+        """End all processes, SuperNodes first: SIGTERM, some seconds later SIGKILL; return the names of those ended."""
         ran = stop_all(self.folder, patience=patience)
         if self._guard is not None:
             dismiss(self._guard)
@@ -118,8 +122,8 @@ class LocalFederation:
     def restart(self, name: str, *, sign_off: bool = True) -> None:
         """Start a process again, ended or not, and return when it is ready; keys, ports and files stay the same.
 
-        A SuperNode that was killed is signed off first. With ``sign_off=False`` nobody does so, as when a device comes
-        back by itself, and Flower takes it back after up to a minute.
+        A SuperNode that was killed is signed off first. With ``sign_off=False`` it is not, as when a device comes back
+        alone, and Flower accepts it after up to a minute.
         """
         record = self._record(name)
         if record is not None:
@@ -146,7 +150,7 @@ class LocalFederation:
             except DeployError as error:
                 if "already in use" not in str(error):
                     raise
-                # A start was interrupted before the id was kept, and Flower tells it only once.
+                # A start was interrupted before the id was kept, and Flower shows it only once.
                 set_aside(key, key.with_suffix(""))
                 node_key(self.folder.keys, name)
                 return runs.register(self._home, key)
@@ -155,9 +159,36 @@ class LocalFederation:
         self.folder.write(dataclasses.replace(self.folder.settings(), node_ids=known))
         return self.node_ids
 
+    def rotate(self) -> list[Path]:
+        """Set all keys, certificates, secrets and tokens aside; return the files. The next start makes new ones.
+
+        Nodes take over their own states with their new keys, and runs that go on let them.
+        """
+        with locked(self.folder.root):
+            if any(self.processes().values()):
+                raise DeployError(f"stop the federation first: losac deploy down {self.folder.root}")
+            nodes = [each for number in range(self.nodes) for each in self.folder.key(number)]
+            old = [*self.folder.authority, *self.folder.server, self.folder.guards.executor, *nodes]
+            old = [path for path in (*old, self.folder.guards.submitters) if path.exists()]
+            set_aside(*old)
+            self.folder.write(dataclasses.replace(self.folder.settings(), node_ids={}))
+            for number in range(self.nodes):
+                release(self.folder.state(number))
+            for out in self.folder.results.glob("*/"):
+                if (out / "checkpoint").is_file():
+                    for name in members(out):
+                        ask(out, "rebind", name)
+        return old
+
     def submit(self, app: str | os.PathLike[str], run_config: Mapping[str, Any] | None = None) -> str:
-        """Start a run of a Flower app with some of its settings changed; return the run's id."""
-        return runs.submit(self._home, Path(app).expanduser().resolve(), run_config or {})
+        """Pin a Flower app and start a run of it with some of its settings changed; return the run's id.
+
+        Whoever owns the folder owns the nodes, so this decides for both that the app may run.
+        """
+        path = Path(app).expanduser().resolve()
+        settings = runs.checked_settings(path, run_config or {})
+        pin(self.folder.guards.apps, path)
+        return runs.submit(self._home, path, settings)
 
     def status(self, run_id: str) -> dict[str, Any]:
         """Return what Flower knows of a run; ``status`` is pending, starting, running or finished:…"""
@@ -181,7 +212,7 @@ class LocalFederation:
         return {name: told.get(str(number)) == "online" for name, number in self.node_ids.items()}
 
     def processes(self) -> dict[str, int | None]:
-        """Return each process's pid, None where it does not run."""
+        """Return each process's pid, None if it does not run."""
         records = read_records(self.folder.pids)
         running = {name: record.pid for name, record in records.items() if is_running(record)}
         return {name: running.get(name) for name in self.names}
@@ -201,7 +232,7 @@ class LocalFederation:
     def _launch(self, name: str) -> None:
         startup.launch(self.folder, name, self._environment)
 
-    def _record(self, name: str) -> Record | None:
+    def _record(self, name: str) -> ProcessRecord | None:
         if name not in self.names:
             raise ValueError(f"no process is called {name!r}; there are {', '.join(self.names)}")
         return read_records(self.folder.pids).get(name)
@@ -212,7 +243,7 @@ class LocalFederation:
             return list(pool.map(function, names))
 
     def _clear(self) -> bool:
-        """Refuse a federation that runs; end what is left of one that crashed, and return whether one did."""
+        """Refuse a federation that runs; end the remains of one that crashed, and return whether there were any."""
         settings, superlink = self.folder.read(), read_records(self.folder.pids).get(SUPERLINK)
         if settings is not None and settings.ready and superlink is not None and is_running(superlink):
             raise DeployError(

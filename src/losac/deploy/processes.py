@@ -1,7 +1,7 @@
-"""Processes that outlive the command which started them, found again by pid files.
+"""Processes that outlive the command that started them, found again by pid files.
 
-Each is the leader of a session of its own, so that what it starts can be found and ended even when it is dead. A pid is
-believed only where the process has the recorded command and start: the number may long belong to someone else.
+Each is the leader of its own session: what it starts can be found and ended even when it is dead. A pid
+counts only if the process has the recorded command and start: by now the number may belong to another process.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from pathlib import Path
 
 import psutil
 
+from losac._files import make_folder, write_whole
+
 _PAUSE = 0.05
 _DRIFT = 60.0
-"""Seconds by which a start may seem to have moved: it is reckoned from the clock, which may have been set since."""
+"""Seconds by which a start time may differ: it is computed from the clock, which may have been set since."""
 
 _ORPHANS = 2.0
-"""Seconds that the children of an ended process have to notice it: they look every 0.2 s."""
+"""Seconds for the children of an ended process to notice it: they check every 0.2 s."""
 
 _LAST_THREADS = 2.0
 
 _CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
-"""What this process started itself and must wait for, lest it remain as a zombie."""
+"""Processes that this one started and must wait for, or they would remain as zombies."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """A pid file: who was started, when, and by which command."""
+class ProcessRecord:
+    """A pid file: the process, its start and its command."""
 
     name: str
     pid: int
@@ -42,16 +44,16 @@ class Record:
 
     def save(self, folder: Path) -> None:
         """Write the pid file, whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{self.name}"
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        draft.replace(folder / f"{self.name}.json")
+        make_folder(folder, private=True)
+        write_whole(folder / f"{self.name}.json", json.dumps(asdict(self), indent=2) + "\n", private=True)
 
 
-def spawn(name: str, command: Sequence[str], environment: Mapping[str, str], *, pids: Path, log: Path) -> Record:
-    """Start a process in a session of its own, with its output appended to the log, and write its pid file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+def spawn(name: str, command: Sequence[str], environment: Mapping[str, str], *, pids: Path, log: Path) -> ProcessRecord:
+    """Start a process in its own session, with its output appended to the log, and write its pid file.
+
+    All files that it makes are its owner's alone."""
+    make_folder(log.parent, private=True)
+    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
         child = subprocess.Popen(
             command,
             env=dict(environment),
@@ -59,20 +61,23 @@ def spawn(name: str, command: Sequence[str], environment: Mapping[str, str], *, 
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=0o077,
         )
     _CHILDREN[child.pid] = child
-    record = Record(name, child.pid, *_identity(child))
+    record = ProcessRecord(name, child.pid, *_identity(child))
     record.save(pids)
     return record
 
 
-def read_records(pids: Path) -> dict[str, Record]:
-    """Return the pid files of a folder by name; a damaged one is taken away."""
+def read_records(pids: Path) -> dict[str, ProcessRecord]:
+    """Return the pid files of a folder by name; remove damaged ones."""
     records = {}
     for path in sorted(pids.glob("*.json")):
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
-            record = Record(fields["name"], int(fields["pid"]), float(fields["started"]), tuple(fields["command"]))
+            record = ProcessRecord(
+                fields["name"], int(fields["pid"]), float(fields["started"]), tuple(fields["command"])
+            )
         except (ValueError, KeyError, TypeError):
             path.unlink(missing_ok=True)
             continue
@@ -80,12 +85,12 @@ def read_records(pids: Path) -> dict[str, Record]:
     return records
 
 
-def forget(record: Record, pids: Path) -> None:
-    """Take away the pid file."""
+def forget(record: ProcessRecord, pids: Path) -> None:
+    """Remove the pid file."""
     (pids / f"{record.name}.json").unlink(missing_ok=True)
 
 
-def is_running(record: Record) -> bool:
+def is_running(record: ProcessRecord) -> bool:
     """Whether the recorded process itself runs."""
     _reap(record)
     try:
@@ -95,8 +100,8 @@ def is_running(record: Record) -> bool:
         return False
 
 
-def members(record: Record) -> list[psutil.Process]:
-    """Return the recorded process and all of its session, so far as they run; none where the pid is someone else's."""
+def members(record: ProcessRecord) -> list[psutil.Process]:
+    """Return the running processes of the recorded one's session, itself included; none if the pid is another's now."""
     _reap(record)
     found = [process for process in psutil.process_iter() if _in_session(process, record)]
     leader = next((process for process in found if process.pid == record.pid), None)
@@ -108,8 +113,8 @@ def members(record: Record) -> list[psutil.Process]:
         return []
 
 
-def terminate(records: Sequence[Record], *, patience: float) -> None:
-    """Ask processes to end (SIGTERM), together; kill what is left of their sessions when patience runs out."""
+def terminate(records: Sequence[ProcessRecord], *, patience: float) -> None:
+    """Ask processes to end (SIGTERM), all at once; after the timeout kill what is left of their sessions."""
     for record in records:
         if is_running(record):
             _signal(record.pid, signal.SIGTERM)
@@ -119,7 +124,7 @@ def terminate(records: Sequence[Record], *, patience: float) -> None:
         kill(record)
 
 
-def kill(record: Record, *, patience: float = 10.0) -> None:
+def kill(record: ProcessRecord, *, patience: float = 10.0) -> None:
     """Kill a process and all of its session (SIGKILL), and return when they are gone."""
     end = time.monotonic() + patience
     while left := members(record):
@@ -152,7 +157,7 @@ def _wait_while(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(_PAUSE)
 
 
-def _is_recorded(process: psutil.Process, record: Record) -> bool:
+def _is_recorded(process: psutil.Process, record: ProcessRecord) -> bool:
     same_start = abs(process.create_time() - record.started) < _DRIFT
     return same_start and tuple(process.cmdline()) == record.command
 
@@ -162,7 +167,7 @@ def _is_flower(process: psutil.Process) -> bool:
     return any(Path(word).name.startswith(("flower-", "flwr-")) for word in process.cmdline()[:3])
 
 
-def _in_session(process: psutil.Process, record: Record) -> bool:
+def _in_session(process: psutil.Process, record: ProcessRecord) -> bool:
     try:
         return os.getsid(process.pid) == record.pid and process.status() != psutil.STATUS_ZOMBIE
     except (OSError, psutil.Error):
@@ -174,7 +179,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _reap(record: Record) -> None:
+def _reap(record: ProcessRecord) -> None:
     child = _CHILDREN.get(record.pid)
     if child is not None:
         child.poll()

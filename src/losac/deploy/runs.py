@@ -1,4 +1,4 @@
-"""Runs of a Flower app: submit one, wait for it, ask how it stands, read its log."""
+"""Runs of a Flower app: submit one, wait for it, ask for its status, read its log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from losac._checks import nearest
 from losac.deploy.commands import CONNECTION, call, flwr, write_toml
 from losac.deploy.errors import DeployError
+from losac.federation.configuration import CONFIG, REQUIRED, read
 
 _PAUSE = 1.0
 
@@ -30,12 +32,22 @@ def app_config(app: Path) -> dict[str, Any]:
     return dict(described.get("config", {}))
 
 
-def submit(home: Path, app: Path, run_config: Mapping[str, Any]) -> str:
-    """Start a run with some values of the app's configuration changed; return its id."""
+def checked_settings(app: Path, run_config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values that an app's configuration can take."""
     known = app_config(app)
     for name in run_config:
         if name not in known:
-            raise ValueError(f"{app} has no setting {name!r}; it has {', '.join(sorted(known)) or 'none'}")
+            near = nearest(name, [*known, *CONFIG])
+            way_out = f"; add a line for it to {app / 'pyproject.toml'}" if name in CONFIG else near
+            listed = ", ".join(sorted(known)) or "none"
+            raise ValueError(f"{app} has no setting {name!r}{way_out}; it has {listed}")
+    if set(REQUIRED) <= set(known):  # else it is an app that reads its settings itself
+        read({**known, **run_config})
+    return run_config
+
+
+def submit(home: Path, app: Path, run_config: Mapping[str, Any]) -> str:
+    """Start a run with some values of the app's configuration changed; return its id."""
     options: list[str] = []
     if run_config:
         options = ["--run-config", str(write_toml(home / "run-config.toml", run_config))]
@@ -67,7 +79,7 @@ def wait(home: Path, run_id: str, timeout: float) -> dict[str, Any]:
     end = time.monotonic() + timeout
     while True:
         try:
-            # The stream of the log ends with the run, so that nothing is polled from here.
+            # The stream of the log ends with the run: nothing needs to be polled from here.
             call(home, "log", run_id, CONNECTION, "--stream", timeout=max(end - time.monotonic(), 0.1))
             told = status(home, run_id)
         except DeployError as error:

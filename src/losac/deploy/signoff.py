@@ -1,8 +1,8 @@
 """``python -m losac.deploy.signoff``: tell a SuperLink that a SuperNode is gone.
 
-A SuperNode that was killed counts as online until it has missed its heartbeats, and its successor is refused for that
-time, up to a minute. Whoever holds its key may sign off for it. Flower does so itself when a SuperNode ends in order,
-but has no command for it; where this fails, the waiting is all that is left.
+A SuperNode that was killed counts as online until it has missed its heartbeats, and its successor is refused until
+then, up to a minute. The holder of its key may sign off for it. Flower does so itself when a SuperNode ends normally,
+but has no command for it; if this fails, one can only wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from losac.deploy.errors import DeployError
 
 
 def sign_off(superlink_address: str, authority: Path, private_key: Path, node_id: int) -> None:
-    """Have the SuperLink count a SuperNode as offline."""
+    """Make the SuperLink count a SuperNode as offline."""
     import httpx
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key

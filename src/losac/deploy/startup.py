@@ -1,4 +1,4 @@
-"""The start of a federation's processes: what they need, their commands, and the wait until they are ready."""
+"""Starts a federation's processes: what they need, their commands, and the wait until they are ready."""
 
 from __future__ import annotations
 
@@ -9,23 +9,31 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from losac._files import make_folder
 from losac.deploy import commands, network
-from losac.deploy.certificates import certificate_authority, check_certificate, node_key, server_certificate
+from losac.deploy.certificates import (
+    certificate_authority,
+    check_certificate,
+    executor_secret,
+    node_key,
+    server_certificate,
+)
 from losac.deploy.errors import DeployError
-from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, Folder, Settings, node_name, node_number
-from losac.deploy.processes import Record, is_running, kill, read_records, spawn
+from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, FederationFolder, FederationSettings, node_name, node_number
+from losac.deploy.processes import ProcessRecord, is_running, kill, read_records, spawn
 from losac.deploy.runs import list_nodes
+from losac.deploy.submitters import OWNER, admit, write_credentials
 
 _PAUSE = 0.1
 _REFUSED = 75.0
-"""Seconds after which a killed SuperNode's successor is taken at the latest: two heartbeats of 30 s, and a margin."""
+"""Seconds until a killed SuperNode's successor is accepted at the latest: two heartbeats of 30 s, and a margin."""
 _REFUSAL = "Failed to activate SuperNode"
 _RETRY = 3.0
 
 
-def prepare(folder: Folder, nodes: int, host: str, port: int | None) -> Settings:
-    """Make keys, certificates and configuration so far as they are not there; choose ports; keep the settings."""
-    before = folder.read() or Settings(nodes, host)
+def prepare(folder: FederationFolder, nodes: int, host: str, port: int | None) -> FederationSettings:
+    """Make missing keys, certificates and configuration; choose ports; keep the settings."""
+    before = folder.read() or FederationSettings(nodes, host)
     if port is not None:
         network.require_free(port, host)
     if not folder.authority.certificate.exists():
@@ -37,22 +45,26 @@ def prepare(folder: Folder, nodes: int, host: str, port: int | None) -> Settings
     for number in range(nodes):
         if not folder.key(number).private.exists():
             node_key(folder.keys, node_name(number))
-        folder.state(number).mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder.state(number), private=True)
         commands.write_toml(
             folder.node_config(number), {"partition-id": number, "state-dir": str(folder.state(number))}
         )
-    wished = [port or before.port, *before.node_ports[:nodes]]
-    ports = _ports(wished, nodes + 1, host)
+    if not folder.guards.executor.exists():
+        executor_secret(folder.keys)
+    wished = [port or before.port, before.fleet_port, *before.node_ports[:nodes]]
+    ports = _ports(wished, nodes + 2, host)
     known = dict(before.node_ids) if folder.database.exists() else {}
-    settings = Settings(nodes, host, ports[0], tuple(ports[1:]), known)
-    commands.write_connection(folder.home(CLI), network.address(ports[0], host), folder.authority.certificate)
+    settings = FederationSettings(nodes, host, ports[0], ports[1], tuple(ports[2:]), known)
+    address = network.address(ports[0], host)
+    commands.write_connection(folder.home(CLI), address, folder.authority.certificate)
+    write_credentials(folder.home(CLI), address, admit(folder.guards.submitters, OWNER))
     return folder.write(settings)
 
 
-def launch(folder: Folder, name: str, extra: Mapping[str, str]) -> Record:
-    """Start a process of the federation, after the last of what a forerunner of the same name left.
+def launch(folder: FederationFolder, name: str, extra: Mapping[str, str]) -> ProcessRecord:
+    """Start a process of the federation, after ending what is left of an earlier one of the same name.
 
-    The SuperExec of a dead SuperNode may outlive it, and then serves whoever listens on the SuperNode's port next.
+    The SuperExec of a dead SuperNode may outlive it, and would then serve the next process on the SuperNode's port.
     """
     if (forerunner := read_records(folder.pids).get(name)) is not None:
         kill(forerunner)
@@ -65,7 +77,7 @@ def launch(folder: Folder, name: str, extra: Mapping[str, str]) -> Record:
     )
 
 
-def await_healthy(folder: Folder, name: str, timeout: float) -> None:
+def await_healthy(folder: FederationFolder, name: str, timeout: float) -> None:
     """Wait until the SuperLink, or a SuperNode's own server, answers."""
     end = time.monotonic() + timeout
     while not _is_healthy(folder, name):
@@ -76,12 +88,12 @@ def await_healthy(folder: Folder, name: str, timeout: float) -> None:
 
 
 def await_online(
-    folder: Folder, names: Sequence[str], extra: Mapping[str, str], timeout: float, *, sign_off: bool = True
+    folder: FederationFolder, names: Sequence[str], extra: Mapping[str, str], timeout: float, *, sign_off: bool = True
 ) -> None:
     """Wait until the SuperLink counts freshly started SuperNodes as online.
 
-    A SuperNode whose forerunner was killed is refused for a while, and ends. It is started again, and signed off before
-    where that is allowed.
+    A SuperNode that follows a killed one is refused for a while, and ends. It is started again, and signed off before
+    if that is allowed.
     """
     began = time.monotonic()
     ids = folder.settings().node_ids
@@ -103,36 +115,36 @@ def await_online(
             waiting -= {n for n in waiting if _came_online(told.get(ids[n]), within=elapsed)}
 
 
-def take_leave(folder: Folder, name: str) -> bool:
-    """Tell the SuperLink that a SuperNode is gone; return whether it took note (an offline one it does not)."""
+def take_leave(folder: FederationFolder, name: str) -> bool:
+    """Tell the SuperLink that a SuperNode is gone; return whether it accepted (not if the node is offline)."""
     settings = folder.settings()
-    command = [sys.executable, "-m", "losac.deploy.signoff", network.address(settings.port, settings.host)]
+    command = [sys.executable, "-m", "losac.deploy.signoff", network.address(settings.fleet_port, settings.host)]
     command += [str(folder.authority.certificate), str(folder.key(node_number(name)).private), settings.node_ids[name]]
     environment = commands.environment(folder.home(CLI))
     return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
 
 
-def _command(folder: Folder, name: str) -> list[str]:
+def _command(folder: FederationFolder, name: str) -> list[str]:
     settings, authority = folder.settings(), folder.authority.certificate
-    superlink = network.address(settings.port, settings.host)
+    host, fleet = settings.host, network.address(settings.fleet_port, settings.host)
     if name == SUPERLINK:
-        return commands.superlink(settings.host, settings.port, folder.server, authority, folder.database)
+        return commands.superlink(host, settings.port, fleet, folder.server, authority, folder.database, folder.guards)
     if name == SUPEREXEC:
-        return commands.superexec(superlink, authority)
+        return commands.superexec(network.address(settings.port, host), authority, folder.guards)
     number = node_number(name)
-    port = settings.node_ports[number]
-    return commands.supernode(superlink, authority, folder.key(number), settings.host, port, folder.node_config(number))
+    port, config = settings.node_ports[number], folder.node_config(number)
+    return commands.supernode(fleet, authority, folder.key(number), host, port, config, folder.guards.apps)
 
 
 def _ports(wished: Sequence[int], number: int, host: str) -> list[int]:
-    """Return ports: those wished for where they are free, and others."""
+    """Return ports: the requested ones if they are free, else others."""
     kept = [port if port and network.is_free(port, host) else None for port in wished[:number]]
     kept += [None] * (number - len(kept))
     fresh = iter([port for port in network.free_ports(2 * number, host) if port not in kept])
     return [next(fresh) if port is None else port for port in kept]
 
 
-def _is_healthy(folder: Folder, name: str) -> bool:
+def _is_healthy(folder: FederationFolder, name: str) -> bool:
     settings = folder.settings()
     if name == SUPERLINK:
         return network.is_healthy(settings.port, settings.host, folder.authority.certificate)
@@ -144,12 +156,12 @@ def _came_online(node: Mapping[str, object] | None, *, within: float) -> bool:
     return node is not None and node["status"] == "online" and float(str(node["online-elapsed"])) <= within
 
 
-def _require_running(folder: Folder, name: str) -> None:
+def _require_running(folder: FederationFolder, name: str) -> None:
     if not is_running(read_records(folder.pids)[name]):
         raise DeployError(f"{name} ended at its start: {_last_words(folder.log(name))}; see {folder.log(name)}")
 
 
-def _require_refusal(folder: Folder, name: str) -> None:
+def _require_refusal(folder: FederationFolder, name: str) -> None:
     if _REFUSAL not in _tail(folder.log(name)):
         _require_running(folder, name)
 

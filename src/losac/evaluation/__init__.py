@@ -1,4 +1,4 @@
-"""What a model is worth to every client, and what a few steps of its own make of it."""
+"""Metrics of a model at every client, before and after fine-tuning on the client's own rows."""
 
 from losac.evaluation.evaluate import evaluate
 from losac.evaluation.per_client import PerClient, Personalized, jain

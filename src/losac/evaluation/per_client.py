@@ -1,4 +1,4 @@
-"""What was measured at every client, in few numbers, a table and a picture."""
+"""Measurements at every client, as summary numbers, a table and a picture."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from losac._settings import nearest
-from losac.history.history import falls
+from losac._checks import is_number, nearest, shown
+from losac.metrics import falls
 
 
 def jain(values: Any) -> float:
-    """Return Jain's index of fairness (Σv)² / (N Σv²): 1 where all are alike, 1/N where one has everything.
+    """Return Jain's index of fairness (Σv)² / (N Σv²): 1 if all are equal, 1/N if one client has everything.
 
     >>> jain([1.0, 1.0, 1.0]), jain([0.0, 0.0, 3.0]) == 1 / 3
     (1.0, True)
@@ -30,7 +30,9 @@ class PerClient:
     Attributes:
       values: metric → its value at each client, [N].
       sizes: how many rows each client was measured on, [N].
-      name: of the data, for tables and plots.
+      name: the data's name, for tables and plots.
+      whole: the metrics of all rows of a client at once. NaN means that one is undefined at a client; means, deviations
+        and Jain's index are then over the other clients.
 
     >>> found = PerClient({"accuracy": np.array([0.9, 0.8, 0.4])}, np.array([10, 10, 20]), "three")
     >>> found
@@ -42,37 +44,45 @@ class PerClient:
     values: Mapping[str, np.ndarray]
     sizes: np.ndarray
     name: str = "data"
+    whole: frozenset[str] = frozenset()
 
     def metric(self, name: str) -> np.ndarray:
-        """Return one metric at every client; the error for an unknown name lists those there are."""
+        """Return one metric at every client; the error for an unknown name lists the known ones."""
         if name not in self.values:
             known = list(self.values)
             raise KeyError(f"no metric {name!r}{nearest(name, known)}; there is {', '.join(known)}")
         return self.values[name]
 
+    def defined(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a metric at the clients that define it, and their numbers of rows; NaN if no client does."""
+        values = self.metric(metric)
+        there = ~np.isnan(values) if metric in self.whole else np.ones(len(values), bool)
+        return (values[there], self.sizes[there]) if there.any() else (values[:1], self.sizes[:1])
+
     def mean(self, metric: str) -> float:
-        """Return the mean over the clients, which count alike."""
-        return float(self.metric(metric).mean())
+        """Return the mean over the clients, with equal weights."""
+        return float(self.defined(metric)[0].mean())
 
     def weighted_mean(self, metric: str) -> float:
-        """Return the mean over the clients, which count by their rows."""
-        return float(np.average(self.metric(metric), weights=self.sizes))
+        """Return the mean over the clients, weighted by their rows."""
+        values, sizes = self.defined(metric)
+        return float(np.average(values, weights=sizes))
 
     def worst(self, metric: str, share: float = 0.1) -> float:
-        """Return the mean over the worst share of the clients, at least one; losses and errors are worst when large."""
-        if not 0 < share <= 1:
-            raise ValueError(f"share={share}; give a share of the clients above 0 and at most 1, such as 0.1")
-        ordered = np.sort(self.metric(metric))
+        """Return the mean over the worst share of the clients (at least one); large losses and errors are worst."""
+        if not is_number(share) or not 0 < share <= 1:
+            raise ValueError(f"share={shown(share)}; give a share of the clients above 0 and at most 1, such as 0.1")
+        ordered = np.sort(self.defined(metric)[0])
         ordered = ordered[::-1] if falls(metric) else ordered
         return float(ordered[: int(np.ceil(share * len(ordered)))].mean())
 
     def std(self, metric: str) -> float:
         """Return the standard deviation over the clients."""
-        return float(self.metric(metric).std())
+        return float(self.defined(metric)[0].std())
 
     def jain(self, metric: str) -> float:
         """Return Jain's index of fairness over the clients."""
-        return jain(self.metric(metric))
+        return jain(self.defined(metric)[0])
 
     def summary(self) -> Any:
         """Return a pandas DataFrame: one row per metric, its mean, worst 10 % and fairness among the columns."""
@@ -97,11 +107,11 @@ class PerClient:
         return pd.DataFrame({"client": np.arange(len(self.sizes)), "rows": self.sizes, **self.values})
 
     def plot(self, metric: str | None = None, ax: Any = None) -> Any:
-        """Draw one metric (the last by default) at every client, the worst first; return the matplotlib figure."""
+        """Draw one metric (by default the last) at every client, the worst first; return the matplotlib figure."""
         from matplotlib.figure import Figure
 
         name = list(self.values)[-1] if metric is None else metric
-        ordered = np.sort(self.metric(name))
+        ordered = np.sort(self.defined(name)[0])
         ordered = ordered[::-1] if falls(name) else ordered
         if ax is None:
             ax = Figure(figsize=(6, 3.2), layout="constrained").subplots()
@@ -121,13 +131,13 @@ class PerClient:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Personalized:
-    """A model at every client as it was shared, and after some steps on the client's own rows."""
+    """A model at every client, before and after some steps on the client's own rows."""
 
     before: PerClient
     after: PerClient
 
     def gain(self, metric: str) -> np.ndarray:
-        """Return by how much a metric got better at each client; losses and errors get better when they fall."""
+        """Return how much a metric improved at each client; losses and errors improve when they fall."""
         change = self.after.metric(metric) - self.before.metric(metric)
         return -change if falls(metric) else change
 
@@ -145,6 +155,8 @@ class Personalized:
 
         name = list(self.before.values)[-1] if metric is None else metric
         before, after = self.before.metric(name), self.after.metric(name)
+        there = ~np.isnan(before + after)
+        before, after = (before[there], after[there]) if there.any() else (np.zeros(1), np.zeros(1))
         if ax is None:
             ax = Figure(figsize=(4, 4), layout="constrained").subplots()
         ends = [float(min(before.min(), after.min())), float(max(before.max(), after.max()))]

@@ -1,23 +1,27 @@
-"""``losac.personalize``: every client goes on from the shared model with its own rows."""
+"""``losac.personalize``: every client fine-tunes the shared model on its own rows."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from losac import _random
+from losac._checks import POSITIVE, check_count, check_number
 from losac._devices import prepare_jax
+from losac._seeds import check_seed
 from losac.data import FederatedData
 from losac.evaluation.evaluate import evaluate
-from losac.evaluation.measure import Measures, Metrics, at_client, dtype_of, measures_of
+from losac.evaluation.measure import Measures, Metrics, at_client, check_model, dtype_of, measures_of, with_scores
 from losac.evaluation.per_client import PerClient, Personalized
 from losac.evaluation.rows import groups, hold_out, padded, row_numbers
 from losac.prox import Regularizer
-from losac.simulation.engine import precision
-from losac.simulation.objective import Batch, Cut
+from losac.simulation.engines.intervals import MOST_ROUNDS
+from losac.simulation.engines.resident import precision
+from losac.simulation.program.cache import tracked
+from losac.simulation.program.objective import Batch, Cut
 from losac.task import Task
 from losac.trees import Array, Tree, axpy
 
@@ -35,20 +39,20 @@ def personalize(
     model_state: Tree = None,
     metrics: Metrics | None = None,
 ) -> Personalized:
-    """Let every client take some steps of gradient descent of its own, and measure on rows not used for them.
+    """Let every client take some steps of gradient descent, and measure on rows not used for them.
 
-    The steps go down the mean loss of the client's rows, whatever the task's reduction; a regulariser acts by its
-    proximal operator. Nothing is sent anywhere.
+    The steps minimise the mean loss of the client's rows, for either reduction of the task; a regulariser acts through
+    its proximal operator. Nothing is sent.
 
     Args:
-      task: as trained.
+      task: the task that was trained.
       params: the shared model, such as a history's ``params``.
       steps: how many steps each client takes.
-      step_size: of each, for the mean loss.
-      batch_size: rows per step, drawn with replacement; all of the client's by default.
-      data: held-out rows of the task's clients, in the same order, as :func:`losac.hold_out` gives them before the
-        training. By default a share of every client's own rows is kept from these steps; the shared model was
-        trained on them, so that *before* then looks better than it is.
+      step_size: the step size, for the mean loss.
+      batch_size: rows per step, drawn with replacement; by default all rows of the client.
+      data: held-out rows of the task's clients, in the same order, from :func:`losac.hold_out` before training. By
+        default a share of every client's own rows is not used in these steps; but the shared model was trained on them,
+        and *before* then looks better than it is.
       fraction: that share.
       seed: decides the rows held out, and the batches.
       model_state, metrics: as for :func:`losac.evaluate`.
@@ -62,15 +66,21 @@ def personalize(
     True
     """
     prepare_jax()
+    seed = check_seed(seed)
     _check(steps, step_size, batch_size)
+    check_model(task, params, data)
     own, held = hold_out(task.data, fraction, seed=seed) if data is None else (task.data, data)
     if own.num_clients != held.num_clients:
         raise ValueError(
             f"data has {held.num_clients} clients, the task {own.num_clients}; give held-out rows of the same clients, "
             "as losac.hold_out makes them"
         )
+    if batch_size is not None and batch_size > own.sizes.sum():
+        raise ValueError(
+            f"batch_size={batch_size} is more than the {own.sizes.sum()} rows that all clients have together"
+        )
     state = task.state if model_state is None else model_state
-    measures = measures_of(task, metrics)
+    measures = measures_of(task, metrics, params, state, held)
     found = np.empty((held.num_clients, len(measures.names)))
     numbers = row_numbers(held) + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(params))
     with precision(dtype_of(params)):
@@ -78,40 +88,50 @@ def personalize(
             mine = padded(own, ids, 1 << int(own.sizes[ids].max() - 1).bit_length())
             theirs = padded(held, ids, length)
             cut = Cut(mine[0].shape[1], tuple(sorted({int(size) for size in mine[2]})))
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.asarray(ids, jnp.uint32))
-            values = _tuned(
-                measures, cut, bool((theirs[2] == length).all()), batch_size, task.reduction == "sum", steps,
-                task.regularizer, step_size, params, state, keys, mine, theirs,
-            )  # fmt: skip
-            found[ids[:real]] = np.asarray(values)[:real]
+            keys = jax.vmap(_random.personal_key, (None, 0))(seed, jnp.asarray(ids, jnp.uint32))
+            even = bool((theirs[2] == length).all())
+            descent = Descent(measures, cut, even, batch_size, task.reduction == "sum")
+            values = _tuned(descent, steps, step_size, task.regularizer, params, state, keys, mine, theirs)
+            found[ids[:real]] = with_scores(measures, values, theirs[1], theirs[2])[:real]
     before = evaluate(task, params, model_state, metrics, data=held)
-    return Personalized(before, PerClient(dict(zip(measures.names, found.T)), held.sizes, held.name))
+    after = PerClient(dict(zip(measures.names, found.T)), held.sizes, held.name, measures.undefinable)
+    return Personalized(before, after)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+class Descent(NamedTuple):
+    """Static facts about the steps of a group of clients, and about what is measured after them.
+
+    ``even`` says that all have equally many held-out rows, ``summed`` that the task sums over rows.
+    """
+
+    measures: Measures
+    cut: Cut
+    even: bool
+    batch_size: int | None
+    summed: bool
+
+
+@tracked(static=1)
 def _tuned(
-    measures: Measures,
-    cut: Cut,
-    even: bool,
-    batch_size: int | None,
-    summed: bool,
+    descent: Descent,
     steps: Any,
-    regularizer: Regularizer,
     step_size: Any,
+    regularizer: Regularizer,
     params: Tree,
     state: Tree,
     keys: Array,
     mine: Any,
     theirs: Any,
-) -> Array:
-    """Return [clients, measures] on the held-out rows, each client with its own model."""
+) -> tuple[Array, list[Array]]:
+    """Return :func:`~losac.evaluation.measure.at_client` on the held-out rows, each client with its own model."""
+    measures, cut, even, batch_size, summed = descent
     objective = measures.objective
 
-    def at(key: Array, mine: tuple[Array, Array, Array], theirs: tuple[Array, Array, Array]) -> Array:
+    def at(key: Array, mine: tuple[Array, Array, Array], theirs: tuple[Array, Array, Array]) -> Any:
         x, y, size = mine
 
         def loss(w: Tree, state: Tree, key: Array) -> tuple[Array, Tree]:
-            draw, noise = jax.random.split(key)
+            draw, noise = _random.personal_step_keys(key)
             if batch_size is None:
                 total, after = objective.total(w, Batch(x, y, size), cut, noise, state)
                 return total / size, after
@@ -120,7 +140,7 @@ def _tuned(
 
         def step(t: Array, carry: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
             w, state = carry
-            gradient, after = jax.grad(loss, has_aux=True)(w, state, jax.random.fold_in(key, t))
+            gradient, after = jax.grad(loss, has_aux=True)(w, state, _random.personal_step_key(key, t))
             w = axpy(-step_size, gradient, w)
             return regularizer.prox(w, step_size / size if summed else step_size), after
 
@@ -131,8 +151,8 @@ def _tuned(
 
 
 def _check(steps: int, step_size: float, batch_size: int | None) -> None:
-    for name, value in (("steps", steps), ("batch_size", 1 if batch_size is None else batch_size)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-    if not step_size > 0:
-        raise ValueError(f"step_size={step_size!r} must be a positive number")
+    if check_count("steps", steps) > MOST_ROUNDS:
+        raise ValueError(f"steps={steps} are more than a client can count, {MOST_ROUNDS}")
+    check_number("step_size", step_size, POSITIVE)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)

@@ -1,4 +1,4 @@
-"""The clients' rows: a part of each held out, and groups of clients whose rows fit into one array."""
+"""Hold out a part of every client's rows, and group clients for arrays that fit into memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from losac import _random
+from losac._checks import check_share
+from losac._seeds import check_seed
 from losac.data import FederatedData
+from losac.data.federated import check_data
 
 BUDGET = 2**22
-"""How many numbers the arrays of a group hold, about."""
+"""About how many numbers the arrays of a group hold."""
 
 
 def hold_out(data: FederatedData, fraction: float = 0.2, *, seed: int = 0) -> tuple[FederatedData, FederatedData]:
-    """Set aside a share of every client's rows, and keep whose they are; return (the rest, the rows set aside).
+    """Set aside a share of every client's rows, client by client; return (the rest, the rows set aside).
 
     Each client keeps at least one row and has at least one set aside. Both parts have the same clients in the same
-    order, so that a model trained on the first can be judged on the second, client by client. Rows of one person or
-    recording are often near copies of one another: then hold out whole clients, by ``data.subset``.
+    order, to train on the first and judge on the second, client by client. If rows of one person or recording are near
+    copies of each other, hold out whole clients instead, with ``data.subset``.
 
     Args:
       data: clients with at least two rows each.
@@ -30,14 +34,14 @@ def hold_out(data: FederatedData, fraction: float = 0.2, *, seed: int = 0) -> tu
     >>> train.sizes, held.sizes
     (array([8, 8, 8]), array([2, 2, 2]))
     """
-    if not 0 < fraction < 1:
-        raise ValueError(f"fraction={fraction}; give a share between 0 and 1, such as 0.2")
+    check_data(data)
+    check_share("fraction", fraction)
     if (single := np.flatnonzero(data.sizes < 2)).size:
         raise ValueError(
-            f"client {single[0]} has one row, of which none can be held out; leave such clients out with "
+            f"client {single[0]} has only one row, which cannot be held out; leave such clients out with "
             "data.subset(np.flatnonzero(data.sizes > 1))"
         )
-    rng = np.random.default_rng(seed)
+    rng = _random.held_out_generator(check_seed(seed))
     kept, aside = [], []
     for start, size in zip(data.offsets, data.sizes):
         taken = min(max(round(fraction * size), 1), int(size) - 1)
@@ -48,7 +52,7 @@ def hold_out(data: FederatedData, fraction: float = 0.2, *, seed: int = 0) -> tu
 
 
 class Group(NamedTuple):
-    """Clients that are worked on together; the last of ``ids`` may repeat the first, ``real`` of them count."""
+    """Clients that are processed together; only the first ``real`` of ``ids`` count, the rest repeat the first."""
 
     ids: np.ndarray
     real: int
@@ -56,12 +60,12 @@ class Group(NamedTuple):
 
 
 def groups(sizes: np.ndarray, numbers: int, exact: bool) -> Iterator[Group]:
-    """Yield groups of clients whose rows, padded to the same length, fit into the budget.
+    """Yield groups of clients; their rows, padded to the same length, fit into the budget.
 
     Args:
       sizes: the rows of each client.
       numbers: how many numbers a row takes.
-      exact: whether clients of a group must have equally many rows, so that nothing is padded.
+      exact: whether all clients of a group must have the same number of rows, without padding.
     """
     if exact:
         lengths = np.asarray(sizes)
@@ -78,7 +82,7 @@ def groups(sizes: np.ndarray, numbers: int, exact: bool) -> Iterator[Group]:
 
 
 def padded(data: FederatedData, ids: np.ndarray, length: int) -> tuple[Any, Any, np.ndarray]:
-    """Return x and y of some clients [clients, length, …], the last row repeated, and the clients' sizes."""
+    """Return x and y of some clients [clients, length, …], padded with the last row, and the clients' sizes."""
     sizes = data.sizes[ids]
     rows = data.offsets[ids][:, None] + np.minimum(np.arange(length), sizes[:, None] - 1)
     return data.x[rows], data.y[rows], sizes.astype(np.int32)

@@ -1,4 +1,4 @@
-"""Arrays on their way over a client's border: outside they are NumPy's, inside of the client's own kind."""
+"""Converts a client's arrays: NumPy's outside, the client's own kind inside."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import jax
 import numpy as np
 
 from losac.trees import Tree, map_trees
-
-
-def as_numpy(array: Any) -> Any:
-    """Return an array of any kind as a NumPy one."""
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
+from losac.trees import as_numpy as as_numpy
 
 
 def border(tree: Tree, dtype: np.dtype[Any]) -> Tree:
@@ -35,24 +31,23 @@ def dtype_of(tree: Tree) -> np.dtype[Any]:
 
 
 class Entries:
-    """A client's table while it works: only entries that its steps touch change their kind."""
+    """A client's table during a walk: only entries that its steps touch are converted."""
 
     def __init__(self, table: Tree, load: Callable[[Any], Any]) -> None:
         self.table, self.load = table, load
         self.touched: dict[int, Tree] = {}
 
-    def entry(self, j: int) -> Tree:
+    def __getitem__(self, j: int) -> Tree:
         """Return y_j."""
         return self.touched[j] if j in self.touched else map_trees(lambda a: self.load(a[j]), self.table)
 
+    def __setitem__(self, j: int, y: Tree) -> None:
+        """Replace y_j."""
+        self.touched[j] = y
+
     def renewed(self) -> Tree:
-        """Return the table after the steps, a copy."""
+        """Return the table after the walk, a copy."""
         table = map_trees(np.array, self.table)
         for j, y in self.touched.items():
-            put_entry(table, j, y)
+            map_trees(lambda a, v, j=j: a.__setitem__(j, as_numpy(v)), table, y)
         return table
-
-
-def put_entry(table: Tree, j: int, y: Tree) -> None:
-    """Put y_j in its place."""
-    map_trees(lambda a, v: a.__setitem__(j, as_numpy(v)), table, y)

@@ -10,7 +10,7 @@ import numpy as np
 from losac.federation.evaluate import evaluate
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer
-from losac.simulation import setup
+from losac.simulation.program import setup
 from losac.task import Task
 from losac.trees import Tree
 
@@ -34,6 +34,7 @@ def central_of(task: Task, seed: int, dtype: str) -> Central:
     """Return the server's part of a task: its first model by the seed, and its test data; no other data is used."""
     params, model_state, _ = setup.start(task, seed, np.dtype(dtype))
     assert task.regularizer is not None
+    setup.mean_metrics(task, dtype)
 
     def measure(params: Tree, model_state: Tree) -> dict[str, float]:
         if not isinstance(task.test, tuple):

@@ -1,4 +1,4 @@
-"""A server's book, and what it measured, in one file that survives a crash."""
+"""A server's book and measurements in one file that survives a crash."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 
 from losac.federation import durable
 from losac.federation.book import Book, Member
+from losac.federation.bounds import Tracked
 from losac.federation.durable import Record
 from losac.federation.fingerprint import fingerprint
 from losac.federation.protocol import fill
@@ -19,7 +20,7 @@ PLAIN = ("run", "starts", "tick", "round", "unsettled")
 
 
 def about_run(setting: Setting) -> dict[str, Any]:
-    """Return what may not change during a run: the sums would no longer be what the clients hold."""
+    """Return what must not change during a run: otherwise the sums no longer match what the clients hold."""
     fixed = ("clients", "clients_per_round", "seed", "recovery", "dtype")
     return {"algorithm": fingerprint(setting.given)} | {name: getattr(setting.rules, name) for name in fixed}
 
@@ -31,23 +32,25 @@ def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]
     members: dict[str, Any] = {}
     for k, (name, member) in enumerate(book.members.items()):
         members[name] = {"client": member.client, "rows": member.rows, "weight": member.weight}
-        members[name] |= {"accepted": member.accepted, "has_credit": member.credit is not None}
+        members[name] |= {"accepted": member.accepted, "has_credit": member.credit is not None, "key": member.key}
+        members[name] |= {"moved": member.moved}
         arrays[f"credit {k}"] = jax.tree.leaves(member.credit)
         arrays[f"row {k}"] = jax.tree.leaves(member.row)
     values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log, "about": about}
+    values |= {"bounds": book.bounds}
     durable.write(path, Record(values, arrays))
 
 
 def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]] | None:
-    """Return a book and its log; None where there is no file. A damaged file is an error: nothing is thrown away."""
+    """Return a book and its log; None if there is no file. A damaged file is an error: nothing is thrown away."""
     record = durable.read(path)
     if record is None:
         return None
     for name, value in about_run(setting).items():
         if record.values["about"][name] != value:
             raise ValueError(
-                f"{path} is of a run with {name}={record.values['about'][name]}, not {value}: go on with the settings "
-                "it began with, or begin anew in another folder"
+                f"{path} is of a run with {name}={record.values['about'][name]}, not {value}: continue with the "
+                "settings it began with, or start a new run in another folder"
             )
     blank = setting.first_book("")
     trees = {name: fill(getattr(blank, name), record.arrays[name]) for name in TREES}
@@ -55,6 +58,15 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
     members = {}
     for k, (name, about) in enumerate(record.values["members"].items()):
         credit = fill(setting.no_credit, record.arrays[f"credit {k}"]) if about.pop("has_credit") else None
-        members[name] = Member(**about, credit=credit, row=fill(row_like, record.arrays[f"row {k}"]))
+        members[name] = Member(
+            **{"moved": float("inf")} | about, credit=credit, row=fill(row_like, record.arrays[f"row {k}"])
+        )
     plain = {name: record.values[name] for name in PLAIN}
-    return Book(**plain, **trees, members=members), list(record.values["log"])
+    bounds = {kind: Tracked(*each) for kind, each in record.values.get("bounds", {}).items()}
+    return Book(**plain, **trees, members=members, bounds=bounds), list(record.values["log"])
+
+
+def members(out: Path) -> list[str]:
+    """Return the names of the clients in the checkpoint of a folder of results."""
+    record = durable.read(out / "checkpoint")
+    return [] if record is None else list(record.values["members"])

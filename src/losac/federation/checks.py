@@ -1,4 +1,4 @@
-"""What the server makes sure of before an upload may change anything."""
+"""What server and clients make sure of before anything that came from the other side may change what they keep."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from losac.federation.book import RefusedError
 from losac.trees import Tree
 
+MOST = 2.0**53
+"""The largest count that is believed: beyond it, one more makes no difference to a float."""
+
 
 def check_arrays(found: Tree, due: Tree) -> None:
-    """Refuse arrays of other names, shapes or dtypes than those due, and numbers that are not finite."""
+    """Refuse arrays with unexpected names, shapes or dtypes, and numbers that are not finite."""
     structure: Any = jax.tree.structure(found)
     if structure != jax.tree.structure(due):
         raise RefusedError(f"it holds {structure} where {jax.tree.structure(due)} is due")
@@ -26,11 +29,29 @@ def check_arrays(found: Tree, due: Tree) -> None:
             raise RefusedError(f"{name} contains NaN or infinity")
 
 
-def check_norm(upload: Tree, largest: float | None) -> None:
-    """Refuse an upload that is too large."""
-    leaves = [np.asarray(a, np.float64) for a in jax.tree.leaves(upload) if np.issubdtype(a.dtype, np.floating)]
-    norm = float(np.sqrt(sum((a * a).sum() for a in leaves)))
+def check_norm(upload: Tree, largest: float | None) -> float:
+    """Return an upload's norm; refuse one that is too large, in any case where its square is not a number any more."""
+    norm = norm_of(upload)
     if not np.isfinite(norm):
         raise RefusedError("what it decodes to contains NaN or infinity")
-    if largest is not None and norm > largest:
-        raise RefusedError(f"its norm is {norm:.3g}, and {largest:.3g} is the most allowed")
+    squares = [np.sqrt(np.finfo(a.dtype).max) for a in _floating(upload)]
+    most = min([*squares, np.inf if largest is None else largest])
+    if norm > most:
+        raise RefusedError(f"its norm is {norm:.3g}, and {most:.3g} is the most allowed")
+    return norm
+
+
+def check_cost(gradients: float) -> None:
+    """Refuse a number of gradients that is none."""
+    if not 0 <= gradients <= MOST:
+        raise RefusedError(f"it says that it computed {gradients} gradients")
+
+
+def norm_of(tree: Tree) -> float:
+    """Return the norm of a tree's floating-point arrays together."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.sqrt(sum((np.asarray(a, np.float64) ** 2).sum() for a in _floating(tree))))
+
+
+def _floating(tree: Tree) -> list[np.ndarray]:
+    return [a for a in map(np.asarray, jax.tree.leaves(tree)) if np.issubdtype(a.dtype, np.floating)]

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from losac import _random
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import refuse_model_state
 from losac.federation.evaluate import evaluate
 from losac.federation.secret import secret_for
 from losac.federation.work import Assignment, Kept, Message, Result
-from losac.simulation import client as simulated
-from losac.simulation import drawing
-from losac.simulation.arrays import cast
-from losac.simulation.client import ClientShape, Resident, Row, Visit
-from losac.simulation.costs import Costs, costs
-from losac.simulation.engine import precision
-from losac.simulation.setup import Plan, cast_numbers, problem, shapes
-from losac.simulation.start import initial_state
-from losac.simulation.state import Problem, Shape, State
-from losac.simulation.store import View
+from losac.simulation.engines.resident import precision
+from losac.simulation.options import ComputeOptions, RunOptions, SimulationOptions
+from losac.simulation.placement.store import View
+from losac.simulation.program import client as simulated
+from losac.simulation.program import drawing
+from losac.simulation.program.arrays import cast
+from losac.simulation.program.client import ClientShape, ClientState, ClientTurn, Resident
+from losac.simulation.program.costs import Costs, costs
+from losac.simulation.program.setup import cast_numbers, mean_metrics, program_inputs, program_shape
+from losac.simulation.program.start import initial_state
+from losac.simulation.program.state import ProgramInputs, ProgramShape, RunState
 from losac.task import Task
 from losac.trees import Array, Tree, map_trees
 
 ANY = 2
-"""N and S where neither matters."""
+"""N and S, when neither matters."""
 
 
 class CompiledWorker:
-    """A client that runs :func:`losac.simulation.client.send`, as the simulator does.
+    """A client that runs :func:`losac.simulation.program.client.send`, as the simulator does.
 
     Args:
-      task: the problem, whose data is that of this client alone.
+      task: the problem, with the data of this client alone.
       algorithm: the method.
-      dtype: in which precision to compute.
+      dtype: the precision of the computation.
     """
 
     def __init__(self, task: Task, algorithm: Algorithm, dtype: str = "float32") -> None:
@@ -50,10 +52,10 @@ class CompiledWorker:
         prepare_jax()
         self.task, self.algorithm, self.dtype = task, algorithm, np.dtype(dtype)
         self.rows = len(task.data)
-        shapes_of = jax.eval_shape(task.init_params, jax.random.key(0))
+        shapes_of = jax.eval_shape(task.init_params, _random.any_key())
         self.params = map_trees(lambda a: np.zeros(a.shape, self.dtype), shapes_of)
         self.model_state = () if task.state is None else map_trees(lambda a: cast(a, self.dtype), task.state)
-        self._known: dict[tuple[int, int], tuple[ClientShape, Problem, tuple[Costs, ...]]] = {}
+        self._known: dict[tuple[int, int], tuple[ClientShape, ProgramInputs, tuple[Costs, ...]]] = {}
 
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
@@ -64,16 +66,16 @@ class CompiledWorker:
 
     @cached_property
     def kept_like(self) -> Kept:
-        """The structure of what is kept, whatever its numbers."""
+        """The structure of what is kept; its numbers do not matter."""
         with precision(self.dtype):
             shape, arrays = self._blank
             return Kept(*jax.eval_shape(lambda p: _kept(self._first(shape, arrays, p)), self.params))
 
     @cached_property
-    def _blank(self) -> tuple[Shape, Problem]:
-        plan = self._plan(ANY)
-        shape = self._shape(plan, ANY)
-        return shape, problem(self.task, self.algorithm, shape, plan)
+    def _blank(self) -> tuple[ProgramShape, ProgramInputs]:
+        options = self._options(ANY)
+        shape = self._shape(options, ANY)
+        return shape, program_inputs(self.task, self.algorithm, shape, options)
 
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
         """Do the work of one phase."""
@@ -82,11 +84,13 @@ class CompiledWorker:
             resident = arrays.resident._replace(
                 weight=np.asarray([task.weight], self.dtype), names=np.asarray([task.client], np.int32)
             )
-            payload, change, row, table = _work(
-                shape, task.place, arrays._replace(resident=resident), jax.random.key(task.seed),
-                secret_for(self.algorithm.transforms()),
+            numbers = TracedNumbers(
                 np.int32(task.round), np.int32(task.slot), None if task.steps is None else np.int32(task.steps),
-                simulated.Message(*message), Row(kept.state, kept.transforms, ()), kept.table,
+                _random.run_key(task.seed), secret_for(self.algorithm.transforms()),
+            )  # fmt: skip
+            payload, change, row, table = _work(
+                shape, task.phase_index, arrays._replace(resident=resident), numbers, message,
+                ClientState(kept.state, kept.transforms, ()), kept.table,
             )  # fmt: skip
             found = map_trees(np.asarray, (payload, change, row, table))
         payload, change, row, table = found
@@ -99,66 +103,84 @@ class CompiledWorker:
     def evaluate(self, params: Tree, model_state: Tree = ()) -> dict[str, float]:
         """Return the mean loss and the metrics on the client's own data."""
         data = self.task.data
-        return evaluate(self.task, (data.x, data.y), params, model_state, self.dtype)
+        return evaluate(self._evaluated, (data.x, data.y), params, model_state, self.dtype)
 
-    def _plan(self, sampled: int) -> Plan:
-        return Plan(sampled, self.dtype, None, None, 1)
+    @cached_property
+    def _evaluated(self) -> Task:
+        """The task, once its metrics have been tried out."""
+        mean_metrics(self.task, self.dtype)
+        return self.task
 
-    def _shape(self, plan: Plan, clients: int) -> Shape:
-        shape = shapes(self.task, self.algorithm, plan)
+    def _options(self, sampled: int) -> SimulationOptions:
+        dtype: Any = str(self.dtype)
+        compute = ComputeOptions(dtype=dtype, gradients="formed")
+        return SimulationOptions(RunOptions(rounds=1), compute, sampled)
+
+    def _shape(self, options: SimulationOptions, clients: int) -> ProgramShape:
+        shape = program_shape(self.task, self.algorithm, options)
         return shape._replace(client=shape.client._replace(clients=clients))
 
-    def _first(self, shape: Shape, arrays: Problem, params: Tree) -> State:
-        return initial_state(shape, arrays, params, self.model_state, jax.random.key(0), places=1)
+    def _first(self, shape: ProgramShape, arrays: ProgramInputs, params: Tree) -> RunState:
+        return initial_state(shape, arrays, params, self.model_state, _random.any_key(), rows=1)
 
-    def _prepare(self, clients: int, sampled: int) -> tuple[ClientShape, Problem, tuple[Costs, ...]]:
+    def _prepare(self, clients: int, sampled: int) -> tuple[ClientShape, ProgramInputs, tuple[Costs, ...]]:
         """Return the program's static part, its arrays and its prices for N and S."""
         if (clients, sampled) not in self._known:
-            plan = self._plan(sampled)
-            shape = self._shape(plan, clients)
-            arrays = problem(self.task, self.algorithm, shape, plan)
+            options = self._options(sampled)
+            shape = self._shape(options, clients)
+            arrays = program_inputs(self.task, self.algorithm, shape, options)
             arrays = arrays._replace(algorithm=cast_numbers(self.algorithm, self.dtype))
             state = jax.eval_shape(lambda p: self._first(shape, arrays, p), self.params)
             self._known[clients, sampled] = shape.client, arrays, costs(shape, arrays, state)
         return self._known[clients, sampled]
 
     def _gradients(self, task: Assignment, prices: tuple[Costs, ...]) -> float:
-        phase, price = self.algorithm.phases()[task.place], prices[task.place]
+        phase, price = self.algorithm.phases()[task.phase_index], prices[task.phase_index]
         draw = phase.draw
-        rows = self.rows / draw.blocks if draw.batch_size is None else min(draw.batch_size, self.rows)
         own = task.steps if phase is self.algorithm else None
-        steps = own or int(drawing.step_counts(draw, np.asarray([self.rows]))[0])
-        return price.gradients_per_step * steps * rows + price.full_gradients * self.rows
+        size = np.asarray([self.rows])
+        steps = drawing.step_counts(draw, size) if own is None else own
+        return float(price.gradients_per_step * drawing.rows_drawn(draw, size, steps)[0]) + (
+            price.full_gradients * self.rows
+        )
 
 
-def _kept(state: State) -> tuple[Tree, Tree, Tree]:
+def _kept(state: RunState) -> tuple[Tree, Tree, Tree]:
     """Return what the only client of a state keeps."""
     rows, table = map_trees(lambda a: a[0], (state.store.rows, state.store.table))
     return rows.state, rows.transforms, table
 
 
+class TracedNumbers(NamedTuple):
+    """What can change between a client's assignments without a new program: the keys are those of the run."""
+
+    round: Array
+    slot: Array
+    steps: Array | None
+    key: Array
+    secret: Array | None
+
+
 @partial(jax.jit, static_argnums=(0, 1))
 def _work(
     shape: ClientShape,
-    place: int,
-    arrays: Problem,
-    key: Array,
-    secret: Array | None,
-    round_index: Array,
-    slot: Array,
-    steps: Any,
-    message: simulated.Message,
-    row: Row,
+    phase_index: int,
+    arrays: ProgramInputs,
+    numbers: TracedNumbers,
+    message: Message,
+    row: ClientState,
     table: Tree,
-) -> tuple[Tree, Tree, Row, Tree]:
-    """Return the payload, the change of the model's state, and what is kept; keys as in ``program.one_round``."""
-    algorithm = arrays.algorithm.at(round_index)
-    phase = algorithm.phases()[place]
-    key = jax.random.fold_in(jax.random.fold_in(key, round_index), place)
+) -> tuple[Tree, Tree, ClientState, Tree]:
+    """Return the payload, the change of the model's state, and what is kept; keys as in the simulator's rounds."""
+    algorithm = arrays.algorithm.at(numbers.round)
+    phase = algorithm.phases()[phase_index]
+    key = _random.phase_key(_random.round_key(numbers.key, numbers.round), phase_index)
     resident: Resident = arrays.resident
     assert resident.names is not None
-    mine, common = jax.random.fold_in(key, resident.names[0]), jax.random.fold_in(key, shape.clients)
-    visit = Visit(algorithm, phase, place, np.int32(0), slot, mine, common, steps, secret)
+    mine, common = _random.client_key(key, resident.names[0]), _random.common_key(key, shape.clients)
+    turn = ClientTurn(
+        algorithm, phase, phase_index, np.int32(0), numbers.slot, mine, common, numbers.steps, numbers.secret
+    )  # fmt: skip
     view = View(table, None) if phase.table else None
-    payload, upload, row, view = simulated.send(shape, resident, arrays.regularizer, visit, message, row, view)
+    payload, upload, row, view = simulated.send(shape, resident, arrays.regularizer, turn, message, row, view)
     return payload, upload.model_state, row, table if view is None else view.entries

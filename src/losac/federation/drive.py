@@ -19,15 +19,16 @@ LONGEST_PAUSE = 60.0
 
 
 class Peer(NamedTuple):
-    """A client that is there: its name, its number of rows, and the place it asks for, if any."""
+    """A client that is there: its name, its number of rows, the place it asks for, if any, and its node's key."""
 
     name: str
     rows: int
     client: int | None = None
+    key: str = ""
 
 
 class Exchanged(NamedTuple):
-    """What came back within the deadline, by client, and the bytes that travelled."""
+    """What came back within the deadline, by client, and the bytes sent."""
 
     replies: Mapping[str, Reply]
     bytes_up: int = 0
@@ -38,22 +39,20 @@ class Transport(Protocol):
     """How orders travel."""
 
     def peers(self) -> Iterable[Peer]:
-        """Return the clients that are there now."""
+        """Return the clients that are present now."""
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
-        """Send orders and wait for the replies, so many seconds at most; late and broken ones are left out."""
+        """Send orders and wait for the replies until the deadline; late and broken ones are left out."""
 
 
-class Measured(NamedTuple):
-    """What a round brought: the book after it, who took part, and its costs."""
+class MeasuredRound(NamedTuple):
+    """The outcome of a round: the book after it, who took part, and what it cost."""
 
     book: Book
     asked: tuple[str, ...]
     answered: tuple[str, ...]
     void: str
-    bytes_up: int
-    bytes_down: int
-    gradients: float
+    costs: Mapping[str, float]
     seconds: float
 
 
@@ -63,21 +62,23 @@ class Driver:
     Args:
       setting: what is run.
       transport: how orders travel.
-      book: to go on from, or the setting's first.
+      book: to continue from, or the setting's first.
       save: puts a book on the disk; called before anything is sent that builds on it.
       deadline: seconds for each phase of a round; None waits for all.
       weigh: a client's N·p_i from its number of rows.
       forget_after: dismiss clients that were not there for so many rounds; None never does.
+      requests: returns a book after what an operator asked for; called before each round.
       pause: seconds to wait after a round that did not count; twice as many after the next, and so on.
     """
 
     def __init__(
         self, setting: Setting, transport: Transport, book: Book, save: Callable[[Book], None] = lambda book: None, *,
         deadline: float | None = None, weigh: Callable[[int], float] = lambda rows: 1.0,
-        forget_after: int | None = None, pause: float = 0.0,
+        forget_after: int | None = None, pause: float = 0.0, requests: Callable[[Book], Book] = lambda book: book,
     ) -> None:  # fmt: skip
         self.setting, self.transport, self.save = setting, transport, save
         self.deadline, self.weigh, self.forget_after, self.pause = deadline, weigh, forget_after, pause
+        self.requests = requests
         self.seen: dict[str, int] = {}
         self.failed: set[str] = set()
         self.bytes_up = self.bytes_down = 0
@@ -89,10 +90,10 @@ class Driver:
         self.save(book)
         self.book = book
 
-    def run(self, stop: int, attempts: int = 20) -> Iterator[Measured]:
-        """Run until so many rounds are accepted; give up after so many attempts in a row that did not count.
+    def run(self, stop: int, attempts: int = 20) -> Iterator[MeasuredRound]:
+        """Run until this many rounds are accepted; give up after this many attempts in a row that did not count.
 
-        After each of these it waits, longer and longer, for clients to come back.
+        After each of these it waits, longer every time, for clients to come back.
         """
         idle = 0
         while self.book.round < stop:
@@ -104,9 +105,11 @@ class Driver:
             if idle:
                 time.sleep(min(self.pause * 2 ** (idle - 1), LONGEST_PAUSE))
 
-    def attempt(self) -> Measured:
-        """Try one round, and mend the sums first where that is due."""
+    def attempt(self) -> MeasuredRound:
+        """Try one round; repair the sums first if necessary."""
         began, self.bytes_up, self.bytes_down = time.perf_counter(), 0, 0
+        if (asked_for := self.requests(self.book)) is not self.book:
+            self.keep(asked_for)
         present = self.gather()
         self._dismiss_the_gone(present)
         if self.book.unsettled:
@@ -119,22 +122,25 @@ class Driver:
             self.keep(rounds.accepted(self.setting, attempt))
         else:
             LOG.warning("round %d does not count: %s", self.book.round, attempt.void)
+            if attempt.book.bounds != self.book.bounds:
+                self.keep(self.book._replace(bounds=attempt.book.bounds))
         if attempt.lost:
             self.keep(membership.lose(self.setting, self.book, attempt.lost))
         asked, answered = tuple(attempt.asked), tuple(attempt.own)
         self.failed = attempt.failed
-        return Measured(
-            self.book, asked, () if attempt.void else answered, attempt.void, self.bytes_up, self.bytes_down,
-            attempt.gradients, time.perf_counter() - began,
+        return MeasuredRound(
+            self.book, asked, () if attempt.void else answered, attempt.void,
+            {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down, "gradients": attempt.gradients},
+            time.perf_counter() - began,
         )  # fmt: skip
 
     def gather(self) -> set[str]:
-        """Return the members that are there, newcomers taken in."""
+        """Return the members that are present, including newcomers."""
         present = set()
         for peer in self.transport.peers():
             try:
                 weight = self.weigh(peer.rows)
-                book = membership.enrol(self.setting, self.book, peer.name, peer.rows, peer.client, weight)
+                book = membership.enrol(self.setting, self.book, peer.name, peer.rows, peer.client, weight, peer.key)
             except RefusedError as error:
                 LOG.error("a client is not taken in: %s", error)
                 continue
@@ -145,15 +151,15 @@ class Driver:
         return present
 
     def resync(self, present: Iterable[str]) -> None:
-        """Make the server's sums anew from what the clients hold."""
+        """Form the server's sums again from what the clients hold."""
         self.keep(self.book.next_attempt())
         asked = membership.ask_holdings(self.setting, self.book, present)
         replies = self._exchange(asked)
         self.keep(membership.settle(self.setting, self.book, replies))
-        LOG.warning("the sums were made anew from what %d of %d clients hold", len(replies), len(asked))
+        LOG.warning("the sums were formed again from what %d of %d clients hold", len(replies), len(asked))
 
     def invariant_error(self) -> float:
-        """Ask all clients what they hold; return how far the server's sums are from it, NaN where not all answer."""
+        """Ask all clients what they hold; return how far the server's sums are from it, NaN if not all answer."""
         present = self.gather()
         if self.book.unsettled:
             self.resync(present)
@@ -162,7 +168,11 @@ class Driver:
         if len(asked) < sum(member.accepted != NOTHING for member in self.book.members.values()):
             return float("nan")
         replies = self._exchange(asked)
-        held = [reply.upload.content for reply in replies.values() if reply.status == "done"]
+        held = [
+            membership.weighted(self.setting, self.book.members[name], reply.upload.content)
+            for name, reply in replies.items()
+            if reply.status == "done"
+        ]
         return invariant_error(self.setting, self.book, held) if len(held) == len(asked) else float("nan")
 
     def _go_through(self, attempt: rounds.Attempt, present: set[str]) -> None:
@@ -171,14 +181,17 @@ class Driver:
                 return
             orders = rounds.orders(self.setting, attempt)
             if orders is None:
-                attempt.place += 1
+                attempt.phase_index += 1
                 continue
             sent = {name: order for name, order in orders.items() if name in present}
             for name, reply in self._exchange(sent).items():
                 try:
                     rounds.take(self.setting, attempt, name, reply)
-                except RefusedError as error:
-                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, error)
+                except Exception as error:  # whatever it sent, the round goes on without it
+                    told = error if isinstance(error, RefusedError) else type(error).__name__
+                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, told)
+            for name, why in rounds.sift(self.setting, attempt).items():
+                LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, why)
             attempt.failed |= set(sent) - set(attempt.uploads or ())
             rounds.close_phase(self.setting, attempt, list(orders))
 
@@ -196,5 +209,5 @@ class Driver:
         for name in set(self.book.members) - present:
             last = self.seen.setdefault(name, self.book.round)
             if self.book.round - last >= self.forget_after:
-                LOG.warning("client %s was not there for %d rounds and is taken out", name, self.forget_after)
+                LOG.warning("client %s was absent for %d rounds and is removed", name, self.forget_after)
                 self.keep(membership.dismiss(self.setting, self.book, name))

@@ -1,7 +1,7 @@
-"""Records that survive a crash: written whole or not at all, and known to be whole when they are read.
+"""Records that survive a crash: written whole or not at all, and checked when they are read.
 
-A record is a few plain values and lists of arrays. It goes into a temporary file beside its own, with a checksum in
-front; the file is forced to the disk before it takes the place of the old one, and so is the folder after.
+A record is a few plain values and lists of arrays. It goes into a temporary file in the same folder, with a checksum
+in front; the file is forced to the disk before it replaces the old one, and the folder after that.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Record(NamedTuple):
 
 
 def write(path: Path, record: Record) -> None:
-    """Put a record in the place of what was there; whatever interrupts it, one of both is there afterwards.
+    """Replace a record; after any interruption the file holds either the old record or the new.
 
-    Nobody else may write the same record at the same time: see :func:`locked`.
+    Nobody else may write the same record at the same time: see :func:`locked`. Folder and file are their owner's alone.
     """
     body = _encode(record)
-    make_folder(path.parent)
-    write_whole(path, MAGIC + hashlib.sha256(body).digest() + body)
+    make_folder(path.parent, private=True)
+    write_whole(path, MAGIC + hashlib.sha256(body).digest() + body, private=True)
 
 
 def read(path: Path) -> Record | None:
-    """Return a record, or None where there is no file; raise DamagedError where it is not whole."""
+    """Return a record, or None if there is no file; raise DamagedError if it is not whole."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def read(path: Path) -> Record | None:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, for whoever wants to look at it; at most one is kept."""
+    """Move a damaged file out of the way, for inspection; at most one is kept."""
     aside = path.with_name(path.name + ".damaged")
     with contextlib.suppress(FileNotFoundError):
         replace(path, aside)

@@ -9,9 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from losac.simulation.arrays import cast, chunk_rows
-from losac.simulation.engine import precision
-from losac.simulation.objective import Objective
+from losac import _random
+from losac.simulation.engines.resident import precision
+from losac.simulation.program.arrays import cast, chunk_rows
+from losac.simulation.program.objective import Objective
+from losac.simulation.program.rowmeans import only_means
+from losac.simulation.program.whole import WholeMetrics
 from losac.task import Examples, Task, takes
 from losac.trees import Tree
 
@@ -24,16 +27,17 @@ def evaluate(task: Task, examples: Examples, params: Tree, model_state: Tree, dt
         size = len(x) if objective.whole else chunk_rows(x)
         parts = [(x[i : i + size], y[i : i + size]) for i in range(0, len(x), size)]
         found = {"loss": sum(len(p[0]) * _loss(objective)(params, p, model_state) for p in parts) / len(x)}
-        for name, metric in task.metrics.items():
+        for name, metric in only_means(task.metrics).items():
             more = {"state": model_state} if takes(metric, "state") else {}
             found[name] = sum(len(p[0]) * _metric(metric)(params, p, **more) for p in parts) / len(x)
+        found |= {name: value[0] for name, value in WholeMetrics(task, dtype, examples)(params, model_state).items()}
     return {name: float(value) for name, value in found.items()}
 
 
 @lru_cache(maxsize=8)
 def _loss(objective: Objective) -> Callable[..., Any]:
     return jax.jit(
-        lambda params, batch, state: objective.call(params, batch, jax.random.key(0), state, training=False)[0]
+        lambda params, batch, state: objective.call(params, batch, _random.any_key(), state, training=False)[0]
     )
 
 

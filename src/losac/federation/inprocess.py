@@ -1,4 +1,4 @@
-"""A federation within one process: to try things out, and to test what does not depend on the transport."""
+"""A federation within one process, for experiments and for tests that do not depend on the transport."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class InProcess:
     """A transport that calls the clients one after the other.
 
     Args:
-      clients: by name; their places go by this order.
-      wire: carries an order to a client and its reply back; by default both are handed over as they are.
+      clients: by name; this order decides their numbers.
+      wire: carries an order to a client and its reply back; by default both are passed on unchanged.
     """
 
     def __init__(self, clients: Mapping[str, Client], wire: Wire | None = None) -> None:
@@ -25,7 +25,7 @@ class InProcess:
 
     def peers(self) -> Iterable[Peer]:
         """Return all clients."""
-        return [Peer(name, client.worker.rows, place) for place, (name, client) in enumerate(self.clients.items())]
+        return [Peer(name, client.worker.rows, number) for number, (name, client) in enumerate(self.clients.items())]
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
         """Let every client answer; there is no deadline."""

@@ -1,4 +1,4 @@
-"""Whether the server's sums are what the clients hold, measured."""
+"""Measures whether the server's sums match what the clients hold."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from losac.trees import Tree, scale
 def invariant_error(setting: Setting, book: Book, holdings: Sequence[Tree]) -> float:
     """Return how far the server's sum is from the sum of what all clients hold, relative to what these hold.
 
-    Two things are compared: the sum of all accepted credits with that of the holdings, and the server's state with the
-    one that the credits alone would have made.
+    It compares the sum of all accepted credits with that of the holdings, and the server's state with the one that
+    the credits alone would have made.
     """
     if not setting.keeps_sums:
         return 0.0

@@ -1,4 +1,4 @@
-"""Clients whose loss and its gradient are written in NumPy."""
+"""Clients with a loss and a gradient written in NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numpy_worker(
       loss: ``loss(params, x, y)``: the mean loss; only needed to evaluate.
       metrics: name → ``metric(params, x, y)``, means over the batch.
       options: ``params``, ``regularizer``, ``reduction`` and ``local_steps`` of
-        :class:`~losac.federation.eager.EagerWorker`.
+        :class:`~losac.federation.eager.EagerOptions`.
 
     >>> import losac, numpy
     >>> x, y = numpy.eye(3), numpy.array([1.0, 2.0, 3.0])

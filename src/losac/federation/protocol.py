@@ -1,8 +1,8 @@
-"""What server and clients say to each other, and how a client answers so that nothing is counted twice or lost.
+"""The messages of server and clients, and the answers of a client: nothing is counted twice or lost.
 
 Every attempt at a round has a token; later ones are larger. A client keeps its *committed* state, which the server has
 accepted, and a *pending* one, which it may have. Each order names what the server accepted last from this client, so
-that the client knows which of both is true. docs/protocol.md has the whole of it on one page.
+the client knows which of both is true. docs/protocol.md describes the whole protocol on one page.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import numpy as np
 
 from losac.algorithms.contract import Federation
 from losac.federation.durable import Record
+from losac.federation.errors import RefusedError
 from losac.federation.shapes import payload_like
 from losac.federation.vault import Vault
 from losac.federation.work import Assignment, Kept, Message, Worker
 from losac.trees import Tree, map_trees
 
 NOTHING = ""
-"""What the server says where it holds nothing of a client."""
+"""What the server says if it holds nothing of a client."""
 
 Kind = Literal["train", "hold"]
 Status = Literal["done", "lost", "stale"]
 
 
 class Order(NamedTuple):
-    """What the server asks one client for: to train, or to say what it holds.
+    """What the server asks of one client: to train, or to report what it holds.
 
     ``accepted`` is the token of the last round that the server accepted from this client; ``follows`` says that the
     phase goes on from another of the same round; ``start`` is x⁰, for clients of which the server holds nothing.
+    ``name`` and ``key`` are the client's, as the book binds them.
     """
 
     kind: Kind
@@ -40,29 +42,31 @@ class Order(NamedTuple):
     message: Message = Message(())
     follows: bool = False
     start: Tree = None
+    name: str = ""
+    key: str = ""
 
 
 class Reply(NamedTuple):
     """A client's answer; an upload comes only with ``done``.
 
     ``lost`` means that the client does not have the state that the server accepted, ``stale`` that the order is an old
-    one, or that the phase before is not at hand.
+    one, or that the phase before is missing.
     """
 
     status: Status
     token: str
-    place: int = 0
+    phase_index: int = 0
     upload: Message = Message(())
     gradients: float = 0.0
 
 
 def make_token(run: str, start: int, tick: int) -> str:
-    """Return the token of an attempt: the run's name, how often its server started, the attempts since."""
+    """Return the token of an attempt: the run's name, the number of its server's starts, the attempts since."""
     return f"{run}/{start}/{tick}"
 
 
 def parse_token(token: str) -> tuple[str, int, int]:
-    """Return a token's parts; of one run, later tokens have larger parts.
+    """Return a token's parts; within one run, later tokens have larger parts.
 
     >>> parse_token("a1/2/10") > parse_token("a1/2/9")
     True
@@ -83,26 +87,27 @@ class Client:
         self.worker, self.vault = worker, vault
 
     def answer(self, order: Order) -> Reply:
-        """Carry out an order, once: the same order again gets the same answer."""
-        place = order.task.place
+        """Carry out an order once: the same order again gets the same answer."""
+        phase_index = order.task.phase_index
         pending, committed = self.vault.read("pending"), self.vault.read("committed")
+        _require_own(order, pending, committed)
         if _overtaken(order.token, pending, committed):
-            return Reply("stale", order.token, place)
+            return Reply("stale", order.token, phase_index)
         if pending is not None and pending.values["token"] == order.token:
-            if order.kind == "train" and pending.values["place"] == place:
+            if order.kind == "train" and pending.values["place"] == phase_index:
                 return self._again(pending, order)
-            if pending.values["place"] > place or order.kind != "train":
-                return Reply("stale", order.token, place)
+            if pending.values["place"] > phase_index or order.kind != "train":
+                return Reply("stale", order.token, phase_index)
             return self._train(order, self._kept(pending))
         if order.follows:
-            return Reply("stale", order.token, place)
+            return Reply("stale", order.token, phase_index)
         if pending is not None and pending.values["token"] == order.accepted:
             self.vault.commit()
             committed = pending
         if order.accepted == NOTHING:
             kept = None
         elif committed is None or committed.values["token"] != order.accepted:
-            return Reply("lost", order.token, place)
+            return Reply("lost", order.token, phase_index)
         else:
             kept = self._kept(committed)
         if order.kind == "hold":
@@ -116,17 +121,18 @@ class Client:
         upload = result.upload
         arrays = {name: jax.tree.leaves(tree) for name, tree in zip(Kept._fields, result.kept)}
         arrays |= {f"sent {name}": jax.tree.leaves(tree) for name, tree in zip(Message._fields, upload)}
-        values = {"token": order.token, "place": order.task.place, "gradients": result.gradients}
+        values = {"token": order.token, "place": order.task.phase_index, "gradients": result.gradients}
+        values |= {"client": order.task.client}
         self.vault.write("pending", Record(values, arrays))
-        return Reply("done", order.token, order.task.place, upload, result.gradients)
+        return Reply("done", order.token, order.task.phase_index, upload, result.gradients)
 
     def _again(self, pending: Record, order: Order) -> Reply:
-        """Return the answer that was given before, or would have been."""
+        """Return the answer that was given before, or would have been given."""
         task, worker = order.task, self.worker
-        content = payload_like(worker.algorithm, task.place, worker.params, task.clients, task.sampled)
+        content = payload_like(worker.algorithm, task.phase_index, worker.params, task.clients, task.sampled)
         like = Message(content, worker.model_state)
         sent = (fill(tree, pending.arrays[f"sent {name}"]) for name, tree in zip(Message._fields, like))
-        return Reply("done", order.token, order.task.place, Message(*sent), pending.values["gradients"])
+        return Reply("done", order.token, order.task.phase_index, Message(*sent), pending.values["gradients"])
 
     def _kept(self, record: Record) -> Kept:
         like = self.worker.kept_like
@@ -139,6 +145,18 @@ class Client:
             return Reply("lost", order.token)
         held = algorithm.holding(here, order.start, kept.state, kept.table)
         return Reply("done", order.token, upload=Message(map_trees(np.asarray, held)))
+
+
+def _require_own(order: Order, *records: Record | None) -> None:
+    """Refuse an order whose tokens are of another client's work: two clients share one vault."""
+    for record in records:
+        if record is not None and record.values["token"] in (order.token, order.accepted):
+            client = record.values.get("client", order.task.client)  # records of earlier versions do not say
+            if client != order.task.client:
+                raise RefusedError(
+                    f"its vault holds the work of client {client} and the order is for client {order.task.client}: "
+                    "give every client a state-dir of its own"
+                )
 
 
 def _overtaken(token: str, pending: Record | None, committed: Record | None) -> bool:

@@ -1,4 +1,4 @@
-"""What a server is made of and does not change: the algorithm, the rules, and what follows from both."""
+"""The fixed part of a server: the algorithm, the rules, and what follows from both."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from losac.federation.arrays import border
 from losac.federation.book import Book, Rules
 from losac.federation.shapes import credit_zeros, payload_like
 from losac.prox import Regularizer
-from losac.simulation.engine import precision
+from losac.simulation.engines.resident import precision
+from losac.simulation.program.setup import cast_numbers
 from losac.simulation.sampling import Sampler
-from losac.simulation.setup import cast_numbers
 from losac.trees import Tree
 
 
@@ -50,7 +50,7 @@ class Setting:
 
     @cached_property
     def no_credit(self) -> Tree:
-        """The credit of nothing; without leaves where the algorithm keeps no sum at the server."""
+        """The credit of nothing; without leaves if the algorithm keeps no sum at the server."""
         return self.own(credit_zeros(self.algorithm, self.params, self.rules.clients, self.rules.clients_per_round))
 
     @cached_property
@@ -83,9 +83,11 @@ class Setting:
             return self.own(function())
 
     def own(self, tree: Tree) -> Tree:
-        """Return a tree as NumPy arrays, floating-point numbers in the run's dtype."""
+        """Return a tree as NumPy arrays, with floating-point numbers in the run's dtype."""
         return border(tree, np.dtype(self.rules.dtype))
 
-    def _payload_like(self, place: int) -> Tree:
+    def _payload_like(self, phase_index: int) -> Tree:
         with precision(np.dtype(self.rules.dtype)):
-            return payload_like(self.algorithm, place, self.params, self.rules.clients, self.rules.clients_per_round)
+            return payload_like(
+                self.algorithm, phase_index, self.params, self.rules.clients, self.rules.clients_per_round
+            )

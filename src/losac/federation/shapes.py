@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from losac.algorithms.contract import Algorithm, Local
+from losac import _random
+from losac.algorithms.contract import Algorithm, Gradient, Local, checked_upload, valued
+from losac.algorithms.walk import Step, walk
 from losac.trees import Tree, map_trees, zeros
 
 
-def message_like(algorithm: Algorithm, place: int, params: Tree) -> Tree:
+def message_like(algorithm: Algorithm, phase_index: int, params: Tree) -> Tree:
     """Return the shapes of what the clients of a phase receive."""
-    return jax.eval_shape(lambda x: algorithm.at(0).phases()[place].broadcast(algorithm.at(0).init(x)), params)
+    return jax.eval_shape(lambda x: algorithm.at(0).phases()[phase_index].broadcast(algorithm.at(0).init(x)), params)
 
 
-def payload_like(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> Tree:
+def payload_like(algorithm: Algorithm, phase_index: int, params: Tree, clients: int, sampled: int) -> Tree:
     """Return the shapes of what a client sends in a phase, as it travels."""
-    return jax.eval_shape(lambda x: _exchange(algorithm.at(0), place, x, clients, sampled)[0], params)
+    return _traced(algorithm, params, phase_index, clients, sampled)[0]
 
 
 def credit_zeros(algorithm: Algorithm, params: Tree, clients: int, sampled: int) -> Tree:
     """Return the credit of nothing."""
-    place, now = own_place(algorithm), algorithm.at(0)
-    like = jax.eval_shape(lambda x: now.credit(_exchange(now, place, x, clients, sampled)[1]), params)
+    like = _traced(algorithm, params, own_phase_index(algorithm), clients, sampled)[1]
     return map_trees(lambda a: np.zeros(a.shape, a.dtype), like)
 
 
-def own_place(algorithm: Algorithm) -> int:
-    """Return the place of the algorithm itself among its phases."""
-    return next(place for place, phase in enumerate(algorithm.phases()) if phase is algorithm)
+def _traced(algorithm: Algorithm, params: Tree, *rest: int) -> tuple[Tree, Tree]:
+    """Return the shapes of a payload and of its credit; equal algorithms are traced once."""
+    numbers, settings = jax.tree.flatten(algorithm)
+    kinds = map_trees(lambda a: jax.ShapeDtypeStruct(np.shape(a), jnp.result_type(a)), params)
+    leaves, structure = jax.tree.flatten(kinds)
+    typed = tuple((getattr(number, "dtype", None), float(number)) for number in numbers)
+    return _shapes(jnp.result_type(float), settings, typed, structure, tuple(leaves), *rest)
 
 
-def decode(algorithm: Algorithm, place: int, payload: Tree) -> Tree:
+@lru_cache(maxsize=256)
+def _shapes(
+    floats: Any, settings: Any, typed: Any, structure: Any, leaves: Any, phase_index: int, clients: int, sampled: int
+) -> tuple[Tree, Tree]:
+    numbers = [number if dtype is None else np.asarray(number, dtype) for dtype, number in typed]
+    algorithm = jax.tree.unflatten(settings, numbers).at(0)
+
+    def sent(params: Tree) -> tuple[Tree, Tree]:
+        payload, upload = _exchange(algorithm, phase_index, params, clients, sampled)
+        return payload, algorithm.credit(upload) if phase_index == own_phase_index(algorithm) else ()
+
+    shapes: tuple[Tree, Tree] = jax.eval_shape(sent, jax.tree.unflatten(structure, leaves))
+    return shapes
+
+
+def own_phase_index(algorithm: Algorithm) -> int:
+    """Return the index of the algorithm itself among its phases."""
+    return next(phase_index for phase_index, phase in enumerate(algorithm.phases()) if phase is algorithm)
+
+
+def decode(algorithm: Algorithm, phase_index: int, payload: Tree) -> Tree:
     """Return what the server reads in a payload."""
-    transforms = algorithm.transforms_of(algorithm.phases()[place])
+    transforms = algorithm.transforms_of(algorithm.phases()[phase_index])
     return map_trees(np.asarray, transforms[-1].decode(payload)) if transforms else payload
 
 
@@ -44,33 +70,39 @@ def transform_states(algorithm: Algorithm, params: Tree) -> Tree:
     """Return a client's first state of every transform of its uploads."""
     if not algorithm.transforms():
         return ()
-    like = jax.eval_shape(lambda x: _upload(algorithm, own_place(algorithm), x, 2, 2), params)
+    like = jax.eval_shape(lambda x: traced_upload(algorithm, own_phase_index(algorithm), x, 2, 2), params)
     upload, states = map_trees(lambda a: jnp.zeros(a.shape, a.dtype), like), []
     for transform in algorithm.transforms():
         states.append(transform.init(upload))
-        upload = transform.decode(transform.encode(jax.random.key(0), states[-1], upload)[0])
+        upload = transform.decode(transform.encode(_random.any_key(), states[-1], upload)[0])
     return tuple(states)
 
 
-def _upload(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> Tree:
-    """Return an upload as the algorithm makes it."""
-    phase, nought = algorithm.phases()[place], jnp.zeros((), jnp.int32)
+def traced_upload(
+    algorithm: Algorithm,
+    phase_index: int,
+    params: Tree,
+    clients: int,
+    sampled: int,
+    gradient: Gradient = zeros,
+    full: Gradient = zeros,
+) -> Tree:
+    """Return an upload as the algorithm makes it, after one local step; ``gradient`` and ``full`` see what it asks."""
+    phase, nought = algorithm.phases()[phase_index], jnp.zeros((), jnp.int32)
     here = Local(
-        clients, sampled, lambda x, step: x, phase.draw.blocks, nought + 1, zeros, nought, jax.random.key(0)
+        clients, sampled, lambda x, step: x, phase.draw.blocks, nought + 1, full, nought, _random.any_key()
     )  # fmt: skip
+    steps = [Step(valued(gradient))] if phase.draw.steps != 0 else []
+    table = {0: algorithm.init_entry(params)} if phase.table else None
     message = phase.broadcast(algorithm.init(params))
-    local, client = phase.begin(here, message, algorithm.init_client(params))
-    entry: Any = (algorithm.init_entry(params),) if phase.table else ()
-    if phase.draw.steps != 0:
-        local = phase.step(here, message, client, local, zeros, *entry)
-        local = local[0] if phase.table else local
-    return phase.end(here, message, client, local)[0]
+    walked = walk(phase, here, message, algorithm.init_client(params), steps, table)
+    return checked_upload(algorithm, walked.upload)
 
 
-def _exchange(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int) -> tuple[Tree, Tree]:
+def _exchange(algorithm: Algorithm, phase_index: int, params: Tree, clients: int, sampled: int) -> tuple[Tree, Tree]:
     """Return a payload, and what is read in it."""
-    payload = upload = _upload(algorithm, place, params, clients, sampled)
-    for transform in algorithm.transforms_of(algorithm.phases()[place]):
-        payload, _ = transform.encode(jax.random.key(0), transform.init(upload), upload)
+    payload = upload = traced_upload(algorithm, phase_index, params, clients, sampled)
+    for transform in algorithm.transforms_of(algorithm.phases()[phase_index]):
+        payload, _ = transform.encode(_random.any_key(), transform.init(upload), upload)
         upload = transform.decode(payload)
     return payload, upload

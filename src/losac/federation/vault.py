@@ -1,4 +1,4 @@
-"""Where a client's state is kept: two records, one of which takes the place of the other in one step."""
+"""Where a client's state is kept: two records; one replaces the other in one step."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ class Vault(Protocol):
     """Two records by name, ``pending`` and ``committed``."""
 
     def read(self, name: str) -> Record | None:
-        """Return a record, or None where there is none, or no whole one."""
+        """Return a record, or None if there is none or it is damaged."""
 
     def write(self, name: str, record: Record) -> None:
-        """Keep a record in place of the one before."""
+        """Keep a record instead of the one before."""
 
     def commit(self) -> None:
-        """Let the pending record take the place of the committed one."""
+        """Replace the committed record by the pending one."""
 
 
 class Folder:
     """A vault in files that survive a crash.
 
-    A damaged file counts as none, and is set aside for whoever wants to look at it.
+    A damaged file counts as none, and is set aside for inspection.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, name: str) -> Record | None:
-        """Return a record, or None where there is none, or no whole one."""
+        """Return a record, or None if there is none or it is damaged."""
         path = self.folder / name
         try:
             return durable.read(path)
@@ -44,11 +44,11 @@ class Folder:
             return None
 
     def write(self, name: str, record: Record) -> None:
-        """Keep a record in place of the one before."""
+        """Keep a record instead of the one before."""
         durable.write(self.folder / name, record)
 
     def commit(self) -> None:
-        """Let the pending record take the place of the committed one."""
+        """Replace the committed record by the pending one."""
         durable.replace(self.folder / "pending", self.folder / "committed")
 
 
@@ -59,13 +59,13 @@ class Memory:
         self.records: dict[str, Record] = {}
 
     def read(self, name: str) -> Record | None:
-        """Return a record, or None where there is none."""
+        """Return a record, or None if there is none."""
         return self.records.get(name)
 
     def write(self, name: str, record: Record) -> None:
-        """Keep a record in place of the one before."""
+        """Keep a record instead of the one before."""
         self.records[name] = record
 
     def commit(self) -> None:
-        """Let the pending record take the place of the committed one."""
+        """Replace the committed record by the pending one."""
         self.records["committed"] = self.records.pop("pending")

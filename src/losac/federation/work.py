@@ -1,40 +1,34 @@
 """What a client of a federation computes: one phase of one round, from the server's message and what it keeps.
 
 A worker is the only thing that differs between clients in JAX, NumPy and PyTorch; all of them call the same functions
-of the algorithm. Everything that crosses its border is a pytree of NumPy arrays.
+of the algorithm. All that goes in and out is a pytree of NumPy arrays.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from losac.algorithms.contract import Algorithm, Phase
+from losac.algorithms.contract import Algorithm
+from losac.simulation.program.client import Message as Message
 from losac.trees import Tree
 
 
 class Assignment(NamedTuple):
     """What a result depends on besides the message, the client's state and its data.
 
-    ``place`` is the phase's place among the round's, ``client`` the client's number from 0 to N − 1, ``slot`` its place
-    in the round's sample; ``weight`` is N·p_i; ``steps`` the round's random number of steps, None where it is fixed.
+    ``phase_index`` counts the phases of a round from 0, ``client`` the clients from 0 to N − 1, and ``slot`` those in
+    the round's sample; ``weight`` is N·p_i; ``steps`` the round's random number of steps, None if it is fixed.
     """
 
     seed: int
     round: int
-    place: int
+    phase_index: int
     client: int
     slot: int
     clients: int
     sampled: int
     weight: float
     steps: int | None = None
-
-
-class Message(NamedTuple):
-    """What the server sends, or a client: the algorithm's message, and the model's state or its change."""
-
-    content: Tree
-    model_state: Tree = ()
 
 
 class Kept(NamedTuple):
@@ -46,7 +40,7 @@ class Kept(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a client sends, as it travels (encoded by the algorithm's transforms), what it keeps, and its gradients.
+    """What a client sends (encoded by the algorithm's transforms), what it keeps, and its gradients.
 
     ``gradients`` counts those of single samples.
     """
@@ -62,13 +56,13 @@ class Worker(Protocol):
     algorithm: Algorithm
     rows: int
     params: Tree
-    """The shapes and dtypes of the model's parameters, as arrays whose numbers do not matter."""
+    """The shapes and dtypes of the model's parameters, as arrays; their numbers do not matter."""
     model_state: Tree
-    """The same of the model's state; () where it has none."""
+    """The same of the model's state; () if it has none."""
 
     @property
     def kept_like(self) -> Kept:
-        """The structure of what is kept, whatever its numbers."""
+        """The structure of what is kept; its numbers do not matter."""
 
     def start(self, params: Tree) -> Kept:
         """Return what is kept before the client first takes part, from the initial model x⁰."""
@@ -81,9 +75,3 @@ class Worker(Protocol):
 
     def evaluate(self, params: Tree, model_state: Tree) -> dict[str, float]:
         """Return the mean loss and the metrics on the client's own data."""
-
-
-def phase_of(algorithm: Algorithm, task: Assignment) -> tuple[Algorithm, Phase]:
-    """Return the algorithm with the settings of the round, and the phase that is to be done."""
-    now: Any = algorithm.at(task.round)
-    return now, now.phases()[task.place]

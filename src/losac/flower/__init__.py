@@ -1,4 +1,4 @@
-"""Any algorithm on a real federation, by Flower: ``pip install 'losac[flower]'``."""
+"""Any algorithm on a real federation, with Flower: ``pip install 'losac[flower]'``."""
 
 from losac._extras import missing
 

@@ -18,6 +18,7 @@ from losac.federation import durable
 from losac.federation.book import RefusedError
 from losac.federation.compiled import CompiledWorker
 from losac.federation.fingerprint import fingerprint
+from losac.federation.owner import claim
 from losac.federation.protocol import Client, Reply, parse_token
 from losac.federation.vault import Folder
 from losac.federation.work import Worker
@@ -29,11 +30,11 @@ from losac.task import Task
 LOG = logging.getLogger("losac")
 
 RUNS_KEPT = 8
-"""Of how many other runs a client keeps its state."""
+"""The number of other runs that a client keeps its state of."""
 RUN = "[0-9a-f]{12}"
-"""What the name of a run looks like."""
+"""The format of a run's name."""
 
-Problem = Callable[[Mapping[str, Any], Mapping[str, Any]], "Task | Worker"]
+MakeProblem = Callable[[Mapping[str, Any], Mapping[str, Any]], "Task | Worker"]
 MakeAlgorithm = Callable[[Mapping[str, Any]], Algorithm]
 
 
@@ -44,17 +45,17 @@ class _Known(NamedTuple):
     agreed: str
 
 
-def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any] = ()) -> ClientApp:
+def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence[Any] = ()) -> ClientApp:
     """Return a Flower app for the clients of a federation.
 
     Args:
-      problem: ``problem(node_config, run_config)``: this client's task, whose data is its own rows alone; or a worker,
+      problem: ``problem(node_config, run_config)``: this client's task, with only its own rows as data; or a worker,
         such as :func:`losac.federation.torch.torch_worker`'s.
       algorithm: ``algorithm(run_config)``; the server must be given the same.
       mods: Flower's, around everything the app receives and sends; and :func:`losac.flower.private`'s.
 
-    A node's configuration says where its state is kept (``state-dir``, which must survive a restart) and which place
-    it takes among the N (``partition-id``).
+    A node's configuration holds the folder of its state (``state-dir``, which must survive a restart) and its place
+    among the N (``partition-id``).
     """
     app = ClientApp(mods=list(mods))
     last: dict[Any, _Known] = {}  # a process that serves several messages loads its data once
@@ -89,8 +90,9 @@ def client_app(problem: Problem, algorithm: MakeAlgorithm, *, mods: Sequence[Any
             if any(transform.private for transform in client.algorithm.transforms()):
                 raise RefusedError("it protects its uploads, and a loss on its own data would travel unprotected")
             content = message.content
-            params = from_arrays(content, "message", client.params)
-            found = client.evaluate(params, from_arrays(content, "model_state", client.model_state))
+            params = from_arrays(content, "message", client.params, in_any_precision=True)
+            model_state = from_arrays(content, "model_state", client.model_state, in_any_precision=True)
+            found = client.evaluate(params, model_state)
             return RecordDict({"metrics": MetricRecord({**found, "rows": client.rows})})
 
         return _quietly(message, answer)
@@ -107,28 +109,32 @@ def state_folder(context: Context) -> Path:
 
 
 def _carry_out(message: Message, context: Context, known: _Known) -> RecordDict:
-    """Answer an order, with the folder of its run held against other processes."""
+    """Answer an order, with the folder of its run locked against other processes."""
     worker, agreed = known
     order = read_order(message.content, worker, agreed)
     run = parse_token(order.token)[0]
     if not re.fullmatch(RUN, run):
         raise RefusedError(f"{run!r} is not the name of a run")
     folder = state_folder(context) / "runs" / run
-    with durable.locked(folder):
+    name = client_name(context.node_config, state_folder(context))
+    if order.name != name:
+        raise RefusedError(f"the order is for client {order.name!r}, and this is {name!r}")
+    with durable.locked(folder, private=True):
+        claim(folder, run, name, order.key)
         reply: Reply = Client(worker, Folder(folder)).answer(order)
     _forget_old_runs(folder)
     return reply_content(reply)
 
 
 def _introduce(context: Context, worker: Worker) -> RecordDict:
-    place = context.node_config.get("partition-id")
+    number = context.node_config.get("partition-id")
     name = client_name(context.node_config, state_folder(context))
-    config: dict[str, Any] = {"name": name, "rows": worker.rows, "client": -1 if place is None else int(place)}
+    config: dict[str, Any] = {"name": name, "rows": worker.rows, "client": -1 if number is None else int(number)}
     return RecordDict({"hello": ConfigRecord(config)})
 
 
 def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
-    """Return the answer; what goes wrong is told here alone, since an error's text may hold data."""
+    """Return the answer; what goes wrong is logged only here, since an error's text may hold data."""
     try:
         return Message(answer(), reply_to=message)
     except BlockingIOError:
@@ -141,8 +147,8 @@ def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
 
 
 def _forget_old_runs(present: Path) -> None:
-    """Remove the state of other runs but for the latest few."""
+    """Remove the state of other runs except the latest few."""
     others = [folder for folder in present.parent.iterdir() if re.fullmatch(RUN, folder.name) and folder != present]
     for folder in sorted(others, key=lambda f: f.stat().st_mtime, reverse=True)[RUNS_KEPT:]:
-        with contextlib.suppress(OSError), durable.locked(folder):
+        with contextlib.suppress(OSError), durable.locked(folder, private=True):
             shutil.rmtree(folder)

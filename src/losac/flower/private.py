@@ -1,4 +1,4 @@
-"""A client that protects itself: clipping and noise by its own choice, whatever the server runs."""
+"""A client that protects itself: clipping and noise by its own choice, with any algorithm at the server."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Handler = Callable[[Message, Context], Message]
 Mod = Callable[[Message, Context, Handler], Message]
 
 OWN: ContextVar[tuple[Transform, ...]] = ContextVar("losac.flower.private", default=())
-"""The transforms that mods have asked for, around the message that is being answered."""
+"""The transforms that mods have asked for, for the message that is being answered."""
 
 
 def private(transform: Transform) -> Mod:
     """Return a Flower mod, for ``client_app(…, mods=[private(gaussian(clip, noise_multiplier))])``.
 
     It hands the transform to the app, which puts it first among those of the algorithm's uploads: the noise is there
-    before the client stores its state, so that the state records what was sent. A mod that changed the reply on its
-    way out would come too late for that. The server need not know: what travels looks as before.
+    before the client stores its state, so the state records what was sent. A mod that changed the outgoing
+    reply would come too late for that. The server need not know: messages look as before.
 
     Args:
       transform: one without a state, such as :class:`losac.algorithms.gaussian` with its noise at the client.
@@ -53,12 +53,12 @@ def protected(worker: Worker, transforms: tuple[Transform, ...]) -> Worker:
         return worker
     before: Any = worker.algorithm
     after: Algorithm = before.replace(uploads=(*transforms, *before.uploads))
-    for place in range(len(before.phases())):
-        sent, due = (_shapes(payload_like(method, place, worker.params, 2, 2)) for method in (after, before))
+    for phase_index in range(len(before.phases())):
+        sent, due = (_shapes(payload_like(method, phase_index, worker.params, 2, 2)) for method in (after, before))
         if sent != due:
             raise ValueError(
                 f"{before.label} compresses its uploads before a transform of the client's own could act, and the "
-                "server could not read them after it: use a method without compression of its own"
+                "server could not read them after it: use a method that does not compress"
             )
     return worker.with_algorithm(after)
 

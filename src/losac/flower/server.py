@@ -1,12 +1,13 @@
-"""A Flower server from any algorithm: a strategy with a loop of its own.
+"""A Flower server from any algorithm: a strategy with its own loop.
 
-Flower's own loop averages whatever came back and keeps nothing; here a round counts only once it is on the disk, and
+Flower's own loop averages all that came back and keeps nothing; here a round counts only once it is on the disk, and
 every order says what the server has accepted (docs/protocol.md). The strategy therefore drives the grid itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import logging
 import time
@@ -18,12 +19,14 @@ from typing import Any
 import numpy as np
 from flwr.serverapp import Grid
 
+from losac._costs import COSTS, SPENT, by_name
 from losac.algorithms.contract import Algorithm
 from losac.federation import durable
 from losac.federation.book import Book, RefusedError, Rules
 from losac.federation.central import Central, central_of
 from losac.federation.checkpoint import load_book, save_book
-from losac.federation.drive import Driver, Measured
+from losac.federation.drive import Driver, MeasuredRound
+from losac.federation.requests import carry_out
 from losac.federation.setting import Setting
 from losac.flower.transport import FlowerTransport
 from losac.history import treefile
@@ -43,35 +46,37 @@ class Strategy:
     Args:
       algorithm: the method.
       rules: see :class:`losac.federation.book.Rules`.
-      deadline: seconds for each phase of a round; None waits until every client has answered or failed, which may be
-        for ever.
-      out: a folder for the checkpoint and the results; a run whose checkpoint is there goes on. None keeps nothing.
+      deadline: seconds for each phase of a round; None waits until every client has answered or failed, perhaps
+        without end.
+      out: a folder for the checkpoint and the results; a run with a checkpoint there continues. None keeps nothing.
       sampling: as for :func:`losac.simulate`.
-      mean_rows: where given, clients count by their rows over this number; else all alike.
+      mean_rows: if given, clients count by their rows over this number; else all count equally.
       evaluate_every: rounds between two evaluations.
       evaluate_clients: whether the clients evaluate too, on their own data.
-      forget_after: take out clients that were not there for so many rounds.
+      forget_after: remove clients that were absent for this many rounds.
       patience: seconds to wait for clients at the start.
-      attempts: give up after so many rounds in a row that did not count.
+      attempts: give up after this many rounds in a row that did not count.
+      node_keys: whether names are bound to the keys of nodes. Without registered keys, Flower makes a new one at each
+        start of a node: then it must be False, and anyone who can connect can take any name.
     """
 
     def __init__(
         self, algorithm: Algorithm, rules: Rules, *, deadline: float | None = 600.0, out: str | Path | None = None,
         sampling: Any = None, mean_rows: float | None = None, evaluate_every: int = 1, evaluate_clients: bool = False,
-        forget_after: int | None = None, patience: float = 300.0, attempts: int = 20,
+        forget_after: int | None = None, patience: float = 300.0, attempts: int = 20, node_keys: bool = True,
     ) -> None:  # fmt: skip
         self.algorithm, self.rules, self.deadline = algorithm, rules, deadline
         self.out = None if out is None else Path(out)
         self.sampler = make_sampler(sampling, rules.clients, rules.clients_per_round, algorithm.partial)
         self.mean_rows, self.forget_after, self.patience, self.attempts = mean_rows, forget_after, patience, attempts
-        self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
+        self.evaluate_every, self.evaluate_clients, self.node_keys = evaluate_every, evaluate_clients, node_keys
         self.log: list[dict[str, Any]] = []
         self.save: Callable[[Book], None] = lambda book: None
 
     def start(self, grid: Grid, central: Central | Task, num_rounds: int) -> History:
-        """Run, or go on, until so many rounds are accepted; return what was measured.
+        """Run, or continue, until this many rounds are accepted; return what was measured.
 
-        Of a task only the first model, the regulariser and the test data are used.
+        Only the first model, the regulariser and the test data of a task are used.
         """
         with contextlib.nullcontext() if self.out is None else _held(self.out):
             return self._start(grid, central, num_rounds)
@@ -82,12 +87,13 @@ class Strategy:
             central = central_of(central, rules.seed, rules.dtype)
         setting = Setting(self.algorithm, rules, central.params, central.model_state, central.regularizer, self.sampler)
         book, self.log = self._begin(setting)
-        transport = FlowerTransport(grid, setting)
+        transport = FlowerTransport(grid, setting, node_keys=self.node_keys)
         driver = Driver(
             setting, transport, book, self.save, deadline=self.deadline, weigh=self._weigh,
-            forget_after=self.forget_after, pause=PAUSE,
+            forget_after=self.forget_after, pause=PAUSE, requests=self._requests(setting),
         )  # fmt: skip
         self._wait_for_clients(transport)
+        driver.gather()
         if not self.log or self.log[-1]["round"] != book.round:
             self._record(driver, central, transport, None)
         for measured in driver.run(num_rounds, self.attempts):
@@ -98,9 +104,13 @@ class Strategy:
         if self.out is not None:
             history.save(self.out / "history.npz")
             history.to_frame().to_csv(self.out / "metrics.csv", index=False)
+            self._write_answered(self.out / "answered.csv")
             treefile.save(self.out / "model.npz", {"params": history.params, "model_state": history.model_state})
             error = driver.invariant_error()
             (self.out / "invariant.json").write_text(json.dumps({"relative_error": error}))
+            for path in self.out.iterdir():
+                if path.is_file():
+                    path.chmod(0o600)
         return history
 
     def _begin(self, setting: Setting) -> tuple[Book, list[dict[str, Any]]]:
@@ -109,9 +119,14 @@ class Strategy:
             self.save = lambda book: save_book(path, setting, book, self.log)
             found = load_book(path, setting)
             if found is not None:
-                LOG.info("going on after round %d", found[0].round)
+                LOG.info("continuing after round %d", found[0].round)
                 return found
         return setting.first_book(uuid.uuid4().hex[:12]), []
+
+    def _requests(self, setting: Setting) -> Callable[[Book], Book]:
+        """Return what carries out an operator's requests."""
+        out, save = self.out, self.save
+        return (lambda book: book) if out is None else lambda book: carry_out(out, setting, book, save)
 
     def _weigh(self, rows: int) -> float:
         return 1.0 if self.mean_rows is None else rows / self.mean_rows
@@ -121,33 +136,50 @@ class Strategy:
         while (there := len(list(transport.peers()))) < self.rules.clients_per_round:
             if time.monotonic() > until:
                 if there >= self.rules.fewest:
-                    LOG.warning("beginning with %d clients: no more came in %.0f s", there, self.patience)
+                    LOG.warning("starting with %d clients: no more came in %.0f s", there, self.patience)
                     return
                 raise RefusedError(f"{there} clients came within {self.patience:.0f} s, and a round needs more")
             time.sleep(1)
 
     def _record(
-        self, driver: Driver, central: Central, transport: FlowerTransport, measured: Measured | None, due: bool = True
+        self,
+        driver: Driver,
+        central: Central,
+        transport: FlowerTransport,
+        measured: MeasuredRound | None,
+        due: bool = True,
     ) -> None:
-        """Add a line to the log, with metrics where they are due."""
+        """Add a line to the log, with metrics if they are due."""
         book, last = driver.book, self.log[-1] if self.log else {}
         line: dict[str, Any] = {"round": book.round, "void": measured.void if measured else ""}
         line["answered"] = list(measured.answered) if measured else []
-        for name in ("bytes_up", "bytes_down", "gradients", "seconds"):
-            line[name] = last.get(name, 0) + (getattr(measured, name) if measured else 0)
+        line["asked"] = list(measured.asked) if measured else []
+        spent = {**measured.costs, "seconds": measured.seconds} if measured else {}
+        line |= {name: last.get(name, 0) + spent.get(name, 0) for name in SPENT}
         if due:
             params = driver.setting.model(book)
-            line["metrics"] = self._measure(central, transport, params, book.model_state)
+            line["metrics"] = self._measure(central, transport, book, params)
+            line["metrics"]["answered"] = float(len(line["answered"]))
             LOG.info("round %d: %s", book.round, ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items()))
         self.log.append(line)
 
-    def _measure(self, central: Central, transport: FlowerTransport, params: Any, model_state: Any) -> dict[str, float]:
-        found = {}
+    def _measure(self, central: Central, transport: FlowerTransport, book: Book, params: Any) -> dict[str, float]:
+        found, model_state, members = {}, book.model_state, book.members
         if self.evaluate_clients:
-            theirs = transport.evaluate(params, model_state, self.deadline)
-            rows = sum(m["rows"] for m in theirs.values())
-            found["loss"] = sum(m["rows"] * m["loss"] for m in theirs.values()) / rows if rows else float("nan")
+            theirs = transport.evaluate(members, params, model_state, self.deadline)
+            rows = sum(members[name].rows for name in theirs)
+            losses = sum(members[name].rows * loss for name, loss in theirs.items())
+            found["loss"] = losses / rows if rows else float("nan")
         return found | central.evaluate(params, model_state)
+
+    def _write_answered(self, path: Path) -> None:
+        """Write who was asked and who answered, attempt by attempt, and why those void do not count."""
+        with path.open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(["round", "asked", "answered", "void"])
+            for line in self.log[1:]:
+                told = (" ".join(map(json.dumps, line.get(part, []))) for part in ("asked", "answered"))
+                table.writerow([line["round"], *told, line["void"]])
 
     def _history(self, central: Central, setting: Setting, book: Book) -> History:
         lines = [line for line in self.log if "metrics" in line]
@@ -159,9 +191,7 @@ class Strategy:
             seed=self.rules.seed,
             rounds=np.array([line["round"] for line in lines], int),
             metrics={name: np.array([line["metrics"].get(name, np.nan) for line in lines]) for name in names},
-            bytes_up=np.array([line["bytes_up"] for line in lines], np.int64),
-            bytes_down=np.array([line["bytes_down"] for line in lines], np.int64),
-            gradients=np.array([line["gradients"] for line in lines], float),
+            costs=by_name([[line[name] for name in COSTS] for line in lines]),
             seconds=np.array([line["seconds"] for line in lines], float),
             params=setting.model(book),
             model_state=book.model_state,
@@ -170,9 +200,9 @@ class Strategy:
 
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
-    """Hold a folder against another server."""
+    """Lock a folder against another server."""
     try:
-        with durable.locked(out):
+        with durable.locked(out, private=True):
             yield
     except BlockingIOError:
         raise RefusedError(f"another server runs in {out}: stop it, or give another folder") from None

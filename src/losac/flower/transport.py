@@ -1,7 +1,8 @@
-"""Orders over Flower's grid: to the nodes that are connected, with deadlines, counting bytes."""
+"""Sends orders over Flower's grid to the connected nodes, with deadlines, and counts bytes."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
@@ -13,7 +14,8 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
 
-from losac.federation.book import RefusedError
+from losac._checks import shown
+from losac.federation.book import Member, RefusedError
 from losac.federation.drive import Exchanged, Peer
 from losac.federation.protocol import Order, Reply
 from losac.federation.setting import Setting
@@ -23,10 +25,11 @@ from losac.trees import Tree
 LOG = logging.getLogger("losac")
 
 POLL = 0.2
-"""Seconds between two looks for replies."""
+"""Seconds between two polls for replies."""
 LONGEST_NAME = 200
+MOST_ROWS = 10**12
 MARGIN = 60.0
-"""Seconds that a message lives beyond its deadline."""
+"""Seconds that a message stays valid after its deadline."""
 
 
 class FlowerTransport:
@@ -36,17 +39,19 @@ class FlowerTransport:
       grid: Flower's.
       setting: what is run; it says what replies must look like.
       patience: seconds that a node has to introduce itself.
+      node_keys: whether nodes have keys that last.
     """
 
-    def __init__(self, grid: Grid, setting: Setting, patience: float = 60.0) -> None:
-        self.grid, self.setting, self.patience = grid, setting, patience
+    def __init__(self, grid: Grid, setting: Setting, patience: float = 60.0, *, node_keys: bool = True) -> None:
+        self.grid, self.setting, self.patience, self.node_keys = grid, setting, patience, node_keys
         self.known: dict[int, Peer] = {}
         self.ask_again: dict[int, float] = {}
 
     def peers(self) -> Iterable[Peer]:
         """Return the clients that are connected; nodes not met before are asked who they are.
 
-        A node that does not say so is left alone for a while. Of two nodes with one name the later counts.
+        A node that does not say so is left alone for a while. Nodes with keys are all returned: the book decides which
+        of them has a name. Of two nodes without keys and with one name the later counts.
         """
         online, now = self._online(), time.monotonic()
         unknown = [node for node in online if node not in self.known and self.ask_again.get(node, now) <= now]
@@ -54,11 +59,12 @@ class FlowerTransport:
         messages = [self._message(RecordDict(), MessageType.QUERY, node, self.patience) for node in unknown]
         for node, reply in self._send(dict(zip(unknown, messages)), self.patience).items():
             try:
-                peer = _read_hello(reply)
+                peer = _read_hello(reply)._replace(key=online[node])
             except Exception as error:
-                LOG.error("node %d does not say who it is: %s", node, type(error).__name__)
+                why = error if isinstance(error, RefusedError) else type(error).__name__
+                LOG.error("node %d does not say who it is: %s", node, why)
                 continue
-            for other in [other for other, known in self.known.items() if known.name == peer.name]:
+            for other in [other for other, known in self.known.items() if known.name == peer.name and not peer.key]:
                 if other in online:
                     LOG.error("client %s is at node %d and at node %d: the later is used", peer.name, other, node)
                 del self.known[other]
@@ -67,7 +73,7 @@ class FlowerTransport:
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
         """Send orders and wait for the replies, so many seconds at most."""
-        nodes = {self.known[node].name: node for node in self._online() if node in self.known}
+        nodes = self._nodes({name: order.key for name, order in orders.items()})
         messages = {}
         down = 0
         for name, order in orders.items():
@@ -80,41 +86,53 @@ class FlowerTransport:
         replies: dict[str, Reply] = {}
         up = 0
         for node, content in self._send(messages, deadline).items():
-            up += recorddict_to_proto(content).ByteSize()
             try:
                 replies[names[node]] = self._read(content, orders[names[node]])
+                up += recorddict_to_proto(content).ByteSize()
             except Exception as error:  # a client may send anything
+                replies.pop(names[node], None)
+                up += _data(content)
                 why = error if isinstance(error, RefusedError) else type(error).__name__
                 LOG.error("what client %s (node %d) sent is refused: %s", names[node], node, why)
         return Exchanged(replies, up, down)
 
-    def evaluate(self, params: Tree, model_state: Tree, deadline: float | None) -> dict[str, dict[str, float]]:
-        """Return the metrics of all connected clients on their own data, with their number of ``rows``."""
+    def evaluate(
+        self, members: Mapping[str, Member], params: Tree, model_state: Tree, deadline: float | None
+    ) -> dict[str, float]:
+        """Return the losses of all connected members on their own data."""
         messages = {}
-        for node in self._online():
-            if node in self.known:
-                content = RecordDict({"message": to_arrays(params)})
-                if model_state:
-                    content["model_state"] = to_arrays(model_state)
-                messages[node] = self._message(content, MessageType.EVALUATE, node, deadline)
+        for node in self._nodes({name: member.key for name, member in members.items()}).values():
+            content = RecordDict({"message": to_arrays(params)})
+            if model_state:
+                content["model_state"] = to_arrays(model_state)
+            messages[node] = self._message(content, MessageType.EVALUATE, node, deadline)
         found = {}
         for node, content in self._send(messages, deadline).items():
             try:
-                metrics: Mapping[str, Any] = content.metric_records["metrics"]
-                values = {name: float(value) for name, value in metrics.items()}
-                assert values["rows"] > 0
-                assert math.isfinite(values["loss"])
-            except Exception:
-                LOG.error("client %s (node %d) sent no metrics", self.known[node].name, node)
+                loss = content.metric_records["metrics"]["loss"]
+                if not (isinstance(loss, float) and math.isfinite(loss)):
+                    raise RefusedError(f"its loss is {shown(loss)}")
+            except Exception as error:
+                why = error if isinstance(error, RefusedError) else "it sent no metrics"
+                LOG.error("client %s (node %d) is left out of the loss: %s", self.known[node].name, node, why)
                 continue
-            found[self.known[node].name] = values
+            found[self.known[node].name] = loss
         return found
 
-    def _online(self) -> list[int]:
-        return list(self._try(self.grid.get_node_ids, []))
+    def _online(self) -> dict[int, str]:
+        """Return the nodes that are connected, and the fingerprints of their keys, empty where they have none."""
+        nodes = getattr(self.grid, "get_nodes", None)
+        if nodes is None or not self.node_keys:
+            return dict.fromkeys(self._try(self.grid.get_node_ids, []), "")
+        return {node.node_id: _fingerprint(node.public_key) for node in self._try(nodes, [])}
+
+    def _nodes(self, keys: Mapping[str, str]) -> dict[str, int]:
+        """Return where the clients are that have these keys, by name."""
+        there = {node: self.known[node] for node in self._online() if node in self.known}
+        return {peer.name: node for node, peer in there.items() if keys.get(peer.name) == peer.key}
 
     def _try(self, call: Callable[[], Iterable[Any]], otherwise: Iterable[Any]) -> Iterable[Any]:
-        """Return what the grid answers; while it cannot be reached, as if nobody were there."""
+        """Return what the grid answers; if it cannot be reached, the answer without any node."""
         try:
             return call()
         except httpx.HTTPError as error:
@@ -125,7 +143,7 @@ class FlowerTransport:
     def _read(self, content: RecordDict, order: Order) -> Reply:
         if "failed" in content:
             raise RefusedError("it failed; its own log says why")
-        due = self.setting.payload_like(order.task.place) if order.kind == "train" else self.setting.no_credit
+        due = self.setting.payload_like(order.task.phase_index) if order.kind == "train" else self.setting.no_credit
         state = self.setting.model_state if order.kind == "train" else ()
         return read_reply(content, due, state)
 
@@ -133,7 +151,7 @@ class FlowerTransport:
         return Message(content, node, kind, ttl=None if deadline is None else deadline + MARGIN)
 
     def _send(self, messages: Mapping[int, Message], deadline: float | None) -> dict[int, RecordDict]:
-        """Return what came back within the deadline, by node; errors are told and left out."""
+        """Return what came back within the deadline, by node; errors are logged and left out."""
         if not messages:
             return {}
         pushed = zip(self._try(lambda: self.grid.push_messages(list(messages.values())), []), messages)
@@ -157,10 +175,21 @@ class FlowerTransport:
         return found
 
 
+def _fingerprint(public_key: bytes) -> str:
+    return hashlib.sha256(public_key).hexdigest() if public_key else ""
+
+
 def _read_hello(content: RecordDict) -> Peer:
     """Return who a node says it is."""
     hello: Mapping[str, Any] = content.config_records["hello"]
-    name, rows, place = str(hello["name"]), int(hello["rows"]), int(hello["client"])
-    if not 0 < len(name) <= LONGEST_NAME or rows < 1:
-        raise RefusedError(f"a client with {rows} rows and a name of {len(name)} letters")
-    return Peer(name, rows, None if place < 0 else place)
+    name, rows, number = hello["name"], hello["rows"], hello["client"]
+    if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
+        raise RefusedError(f"it says that its name is {shown(name)}: use up to {LONGEST_NAME} printable letters")
+    if not (type(rows) is int and 0 < rows <= MOST_ROWS and type(number) is int and -1 <= number <= MOST_ROWS):
+        raise RefusedError(f"it says that it has {shown(rows)} rows and the number {shown(number)}")
+    return Peer(name, rows, None if number < 0 else number)
+
+
+def _data(content: RecordDict) -> int:
+    """Return the bytes of a message's arrays, which nothing was done with."""
+    return sum(len(array.data) for record in content.array_records.values() for array in record.values())

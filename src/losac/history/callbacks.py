@@ -1,9 +1,10 @@
-"""Who wants to know of a run while it goes on: trackers, folders, early stopping, and whatever users write."""
+"""Callbacks that follow a run: trackers, folders, early stopping, and what users write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from losac.history.history import History
@@ -12,7 +13,7 @@ End = Literal["finished", "stopped", "diverged", "failed"]
 
 
 class Start(NamedTuple):
-    """What identifies a run, and the rounds it goes through; ``first`` is not 0 where it continues an earlier one."""
+    """What identifies a run, and the rounds it goes through; ``first`` is not 0 if it continues an earlier one."""
 
     algorithm: str
     settings: Mapping[str, Any]
@@ -20,14 +21,15 @@ class Start(NamedTuple):
     seed: int
     first: int
     last: int
+    conditions: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
 class Moment:
     """A run between two calls of its program, after one or more evaluations.
 
-    ``history`` is the record so far, without the model. ``state()`` brings all that is needed to go on to the host: the
-    server's and the clients' state and the random key, to be given to :func:`losac.simulate` as ``state``.
+    ``history`` is the record so far, without the model. ``state()`` copies all that is needed to continue to the host:
+    the server's and the clients' state and the random key. Give it to :func:`losac.simulate` as ``state``.
     """
 
     history: History
@@ -46,9 +48,9 @@ class Moment:
 
 
 class Callback:
-    """Told of a run's start, of every call of its program, and of its end; override what is of interest.
+    """Receives a run's start, every call of its program, and its end; override the methods you need.
 
-    A callback that raises ends the run with its error, after all have been told of the end.
+    A callback that raises ends the run with its error, after all callbacks have received the end.
 
     >>> import losac
     >>> class Enough(losac.Callback):
@@ -63,10 +65,10 @@ class Callback:
     """
 
     def on_start(self, start: Start) -> None:
-        """Take note of a run before its first round."""
+        """Receive a run before its first round."""
 
     def on_evaluation(self, moment: Moment) -> None:
-        """Take note of what was measured since the last call: about once a second, so often several evaluations."""
+        """Receive what was measured since the last call: about once a second, so often several evaluations."""
 
     def on_end(self, history: History | None, end: End) -> None:
-        """Take note of the end; the history has the model where the run finished or was stopped, None without any."""
+        """Receive the end; the history has the model if the run finished or was stopped, None without any."""

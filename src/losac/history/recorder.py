@@ -1,54 +1,56 @@
-"""Collects what an engine measures, and makes histories of it."""
+"""Collects what an engine measures, and turns it into histories."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from losac._costs import COSTS, by_name
 from losac.algorithms.contract import Algorithm
-from losac.history.history import History
-from losac.simulation.costs import Costs, random_steps, took_place
-from losac.simulation.engine import Engine, Measured
-from losac.simulation.members import Members
-from losac.simulation.paged import Paged
+from losac.history.conditions import of_algorithm, of_earlier
+from losac.history.history import NOT_KEPT, History
+from losac.history.measured import Measurements
 from losac.trees import Tree
 
 
 class Header(NamedTuple):
-    """What identifies a run and prices its rounds."""
+    """What identifies a run and prices its rounds.
+
+    ``price`` returns what the pieces of a measurement cost, which begin after a round: [pieces, costs].
+    """
 
     algorithm: Algorithm
     task: str
     seed: int
-    sizes: np.ndarray
-    sampled: int
-    costs: tuple[Costs, ...]
-    steps: np.ndarray  # [phases, N]
-
-
-def header(engine: Engine | Members | Paged, algorithm: Algorithm, seed: int) -> Header:
-    """Return the header of an engine's run, or of one member's."""
-    data = engine.task.data
-    steps = np.asarray(engine.problem.resident.steps)
-    return Header(algorithm, engine.task.name, seed, np.asarray(data.sizes), engine.plan.sampled, engine.costs, steps)
+    price: Callable[[Measurements, int], np.ndarray]
+    conditions: Mapping[str, Any]
+    loss_every: int = 1
 
 
 class Recorder:
-    """The record of one run while it goes on; what lies beyond a divergence is left out."""
+    """The growing record of one run; what lies beyond a divergence is left out."""
 
-    def __init__(self, header: Header, start: int, earlier: History | None = None) -> None:
+    def __init__(self, header: Header, start: int, rounds: int, earlier: History | None = None) -> None:
         self.header = header
+        self.conditions = {"rounds": start + rounds, **header.conditions, **of_algorithm(header.algorithm)}
+        if start and earlier is None:
+            self.conditions["first_round"] = start
         self.began = time.perf_counter()
-        self.last = start
+        self.start = self.last = start
         self.rounds: list[int] = []
         self.metrics: dict[str, list[float]] = {}
-        self.totals: list[np.ndarray] = []  # bytes up, bytes down, gradients
+        self.totals: list[np.ndarray] = []  # each [costs]
         self.seconds: list[float] = []
+        self.spent = np.zeros(len(COSTS))
         self.diverged: int | None = None
+        self.blame = ""
+        """Why it diverged, if the step size is not to blame."""
         if earlier is not None:
             self._go_on(earlier)
+            self.conditions |= of_earlier(earlier, header.algorithm.settings(), self.conditions)
 
     def _go_on(self, earlier: History) -> None:
         """Continue the record of an earlier part of the run, its time included."""
@@ -59,57 +61,62 @@ class Recorder:
                 raise ValueError(f"the given history is of another run: its {name} is {other!r}, here it is {own!r}")
         self.rounds = earlier.rounds.tolist()
         self.metrics = {name: series.tolist() for name, series in earlier.metrics.items()}
-        self.totals = list(np.stack([earlier.bytes_up, earlier.bytes_down, earlier.gradients], axis=1).astype(float))
+        self.totals = list(np.stack([earlier.costs[name] for name in COSTS], axis=1).astype(float))
+        self.spent = self.totals[-1]
         self.seconds = earlier.seconds.tolist()
         self.began -= self.seconds[-1]
 
-    def add(self, measured: Measured) -> None:
-        """Take in one call of the program."""
+    def add(self, measured: Measurements) -> None:
+        """Add one call of the program."""
+        if self.diverged is not None:
+            return
         now = time.perf_counter() - self.began
-        for e, (stop, ids) in enumerate(zip(measured.rounds.tolist(), measured.visits)):
-            values = {name: series[e] for name, series in measured.metrics.items()}
-            for name in values:
+        prices = self.header.price(measured, self.last)
+        for e, stop in enumerate(measured.rounds.tolist()):
+            for name in sorted({*measured.metrics, *measured.whole}):
                 self.metrics.setdefault(name, [])
-            if self.diverged is None and 0 <= measured.broken <= stop:
+            if 0 <= measured.broken <= stop:
                 self.diverged = measured.broken
-            if self.diverged is None and any(_not_finite(name, value) for name, value in values.items()):
-                self.diverged = stop
-            if self.diverged is not None:
                 return
-            spent = self._spent(ids, self.last, stop - self.last)
-            self.totals.append(spent + self.totals[-1] if self.totals else spent)
-            self.rounds.append(stop)
-            self.seconds.append(now)
-            for name, value in values.items():
-                self.metrics[name].append(float(value))
+            values = {name: float(series[e]) for name, series in measured.metrics.items()}
+            if measured.evaluated[e] and not self._finite(values, stop):
+                self.diverged = stop
+                return
+            self.spent = self.spent + prices[e]
             self.last = stop
+            if measured.evaluated[e]:
+                self.totals.append(self.spent)
+                self.rounds.append(stop)
+                self.seconds.append(now)
+                whole = {name: float(series[e]) for name, series in measured.whole.items()}
+                for name, value in (values | whole).items():
+                    self.metrics[name].append(value)
 
-    def _spent(self, ids: np.ndarray, first: int, rounds: int) -> np.ndarray:
-        """Return the bytes up and down and the gradients that some rounds with these visits of clients cost.
+    def _finite(self, values: Mapping[str, float], stop: int) -> bool:
+        """Whether what was measured is finite; NaN in the training loss may also mean that it was not evaluated.
 
-        A phase by chance asks all clients or the round's; for the latter the visits are shared out evenly, as they are
-        among the rounds where these differ in their number of steps.
+        Before any round, a value that is not finite is an error of the task. An infinite objective with a finite loss
+        is neither: the model is outside of a constraint's set, such as a box, where many methods start.
         """
-        sizes = self.header.sizes
-        total = np.zeros(3)
-        if not rounds:
-            return total
-        drawn = random_steps(self.header.algorithm, self.header.seed, first, rounds)
-        for index, (phase, cost) in enumerate(zip(self.header.algorithm.phases(), self.header.costs)):
-            times = took_place(self.header.algorithm, index, self.header.seed, first, rounds)
-            who = np.tile(np.arange(len(sizes)), times) if phase.clients == "all" else ids[: len(ids) * times // rounds]
-            draw = phase.draw
-            rows = sizes[who] / draw.blocks if draw.batch_size is None else np.minimum(draw.batch_size, sizes[who])
-            steps: Any = self.header.steps[index][who]
-            if phase is self.header.algorithm and drawn is not None:
-                steps = sum(drawn) / rounds
-            per_visit = cost.gradients_per_step * steps * rows + cost.full_gradients * sizes[who]
-            total += (cost.up * len(who), cost.down * len(who), per_visit.sum())
-        return total
+        due = stop % self.header.loss_every == 0
+        outside = np.isposinf(values.get("objective", 0.0)) and np.isfinite(values["loss"])
+        skipped = ("objective",) if outside else () if due else ("loss", "objective")
+        bad = [name for name, value in values.items() if not np.isfinite(value) and name not in skipped]
+        if not bad:
+            return True
+        name = next((name for name in ("loss", "objective", "test_loss") if name in bad), bad[0])
+        what = f"{_WORDS.get(name, f'the metric {name!r}')} is {values[name]}"
+        if stop == self.start:
+            raise ValueError(f"{what} at the start, before any step: look at the {_SUSPECTS.get(name, _METRIC)}")
+        if name not in ("loss", "objective"):
+            known = "the parameters and the training loss are" if due else "the parameters are"
+            self.blame = (
+                f"{what}, while {known} finite: look at the {_SUSPECTS.get(name, _METRIC)}, not at the step size"
+            )
+        return False
 
-    def history(self, params: Tree = None, model_state: Tree = None, state: Any = None) -> History:
-        """Return the history so far, with the model where it is given."""
-        totals = np.array(self.totals).reshape(-1, 3)
+    def history(self, params: Tree = None, model_state: Tree = None, state: Any = NOT_KEPT) -> History:
+        """Return the history so far, with the model if it is given."""
         return History(
             algorithm=self.header.algorithm.label,
             settings=self.header.algorithm.settings(),
@@ -117,17 +124,20 @@ class Recorder:
             seed=self.header.seed,
             rounds=np.array(self.rounds, int),
             metrics={name: np.array(series) for name, series in self.metrics.items()},
-            bytes_up=totals[:, 0].astype(np.int64),
-            bytes_down=totals[:, 1].astype(np.int64),
-            gradients=totals[:, 2],
+            costs=by_name(self.totals),
             seconds=np.array(self.seconds),
             params=params,
             model_state=model_state,
             diverged=self.diverged,
             state=state,
+            conditions=self.conditions,
         )
 
 
-def _not_finite(name: str, value: float) -> bool:
-    """Whether a metric left the finite numbers; NaN in the training loss may also mean that it was not evaluated."""
-    return bool(np.isinf(value) or (np.isnan(value) and name not in ("loss", "objective")))
+_WORDS = {"loss": "the training loss", "objective": "the objective", "test_loss": "the test loss"}
+_METRIC = "metric, which must return a finite number, such as 0 if it is not defined"
+_SUSPECTS = {
+    "loss": "loss, the training data and the initial parameters, and whether their numbers suit the run's dtype",
+    "objective": "regulariser",
+    "test_loss": "test data, and the loss on them",
+}

@@ -1,4 +1,4 @@
-"""Pytrees of arrays in one ``.npz`` file, with their structure as JSON beside them: no pickle, nothing executable."""
+"""Pytrees of arrays in one ``.npz`` file, together with their structure as JSON: no pickle, nothing executable."""
 
 from __future__ import annotations
 
@@ -57,6 +57,8 @@ def save(path: str | Path, tree: Tree) -> Path:
 
 def load(path: str | Path) -> Tree:
     """Read a tree back."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
+        raise ValueError(f"{path} is not a file; give one that losac saved")
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             return unpack(json.loads(str(file["structure"])), {k: file[k] for k in file.files})

@@ -1,8 +1,8 @@
 """Models: an ``init(key) -> params`` and a call ``model(params, x) -> outputs``, nothing else.
 
-Models compare by value, so that a second task with the same model reuses the compiled program of the first.
-Any object with these two methods, and any pair of plain functions, serves as well; modules of Flax and Equinox are
-made into models by ``from_flax``, ``from_nnx`` and ``from_equinox``.
+Models compare by value: a second task with the same model reuses the compiled program of the first. Any object with
+these two methods works too, and so does any pair of plain functions. ``from_flax``, ``from_nnx`` and ``from_equinox``
+make models from modules of Flax and Equinox.
 """
 
 from losac.models.adapters import from_equinox, from_flax, from_nnx

@@ -1,4 +1,4 @@
-"""Models that train in another way than they predict: with dropout, or with batch statistics as their state."""
+"""Models that differ between training and prediction: with dropout, or with batch statistics as their state."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import jax
 import numpy as np
 from jax import Array
 
+from losac._checks import check_function
 from losac.trees import Tree
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A model with dropout or a state; :func:`losac.classification` and :func:`losac.regression` know what to do.
+    """A model with dropout or a state, for :func:`losac.classification` and :func:`losac.regression`.
 
-    Gradients are those of training mode, with the client's own batch statistics and a random key of its own in every
-    step. The loss and the metrics are evaluated in evaluation mode: no dropout, running statistics. The state is
-    renewed by every local step, and the server averages its changes over the clients of a round.
+    Gradients are those of training mode, with the client's own batch statistics and a new random key in every step. The
+    loss and the metrics are computed in evaluation mode: no dropout, running statistics. Every local step updates the
+    state, and the server averages the changes over the clients of a round.
 
     Args:
       initialise: ``initialise(key) -> params``.
       predict: ``predict(params, state, x) -> outputs``, in evaluation mode.
       train: ``train(params, state, x, key) -> (outputs, new_state)``, in training mode.
-      state: the first state, a pytree of floating-point arrays; None where there is none.
+      state: the first state, a pytree of floating-point arrays; None for no state.
     """
 
     initialise: Callable[[Array], Tree]
@@ -34,6 +35,9 @@ class Trained:
     state: Tree = None
 
     def __post_init__(self) -> None:
+        check_function("initialise", self.initialise, "initialise(key)", 1)
+        check_function("predict", self.predict, "predict(params, state, x)", 3)
+        check_function("train", self.train, "train(params, state, x, key)", 4)
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.state):
             if not jax.numpy.issubdtype(np.asarray(leaf).dtype, np.floating):
                 raise ValueError(
@@ -80,20 +84,25 @@ class StatefulMetric:
 
     metric: Any
 
+    @property
+    def coupled(self) -> bool | None:
+        """What the metric declares."""
+        return getattr(self.metric, "coupled", None)
+
     def __call__(self, params: Tree, batch: tuple[Array, Array], state: Tree) -> Array:
         """Return the mean over the batch, in evaluation mode."""
         return _of_outputs(self.metric, self.metric.model(params, batch[0], state), params, batch)
 
 
 def trained_loss(loss: Any) -> Any:
-    """Return a loss of a model as its kind needs it."""
+    """Return a loss in the form that the kind of model needs."""
     if not isinstance(loss.model, Trained):
         return loss
     return RandomLoss(loss) if loss.model.state is None else StatefulLoss(loss)
 
 
 def trained_metric(metric: Any) -> Any:
-    """Return a metric of a model as its kind needs it."""
+    """Return a metric in the form that the kind of model needs."""
     stateful = isinstance(metric.model, Trained) and metric.model.state is not None
     return StatefulMetric(metric) if stateful else metric
 
@@ -105,5 +114,5 @@ def _loss(loss: Any, params: Tree, batch: Any, state: Tree, key: Array, training
 
 
 def _of_outputs(function: Any, outputs: Array, params: Tree, batch: Any) -> Array:
-    """Return a loss or metric of outputs that are there already."""
+    """Return a loss or metric of given outputs."""
     return replace(function, model=lambda params, x: outputs)(params, batch)

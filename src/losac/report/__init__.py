@@ -1,17 +1,17 @@
-"""What runs look like side by side: figures, tables, and a page that stands alone.
+"""Shows runs side by side: figures, tables, and a page that stands alone.
 
 Matplotlib and pandas are imported when a function that needs them is called.
 """
 
-from losac.report.groups import Group, group_histories
+from losac.report.groups import RunGroup, group_histories
 from losac.report.notes import fairness_notes
 from losac.report.page import write_page, write_report
 from losac.report.plots import plot_comparison, plot_histories
-from losac.report.tables import Row, comparison_frame, comparison_rows, comparison_table, write_csv
+from losac.report.tables import TableRow, comparison_frame, comparison_rows, comparison_table, write_csv
 
 __all__ = [
-    "Group",
-    "Row",
+    "RunGroup",
+    "TableRow",
     "comparison_frame",
     "comparison_rows",
     "comparison_table",
@@ -23,3 +23,6 @@ __all__ = [
     "write_page",
     "write_report",
 ]
+
+Group, Row = RunGroup, TableRow
+"""Earlier names."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from losac.history import History
-from losac.report.groups import group_histories, shown
+from losac.report.groups import RunGroup, group_histories
+from losac.report.style import shown
 
 
 def step_sizes(histories: Sequence[History]) -> list[str]:
-    """Return the step sizes that occur, as texts, each once."""
+    """Return the distinct step sizes, as texts."""
     return list(dict.fromkeys(shown(run.settings.get("step_size")) for run in histories))
 
 
 def fairness_notes(histories: Sequence[History]) -> list[str]:
-    """Return sentences that say at which step sizes was compared, and whom that favours."""
-    groups = group_histories(histories)
+    """Return sentences that say which step sizes were compared, and which methods that favours."""
+    return notes_on(group_histories(histories))
+
+
+def notes_on(groups: Sequence[RunGroup]) -> list[str]:
+    """Return the sentences of :func:`fairness_notes` for runs that have been put together."""
     if len(groups) < 2:
         return []
+    histories = [run for group in groups for run in group.runs]
     sizes = step_sizes(histories)
     if len(sizes) > 1:
         return [f"The step sizes differ: η = {', '.join(sizes)}. Each algorithm ran at its own."]

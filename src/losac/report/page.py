@@ -10,15 +10,17 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from losac import __version__
+from losac._checks import check_list, check_path, described
+from losac._files import write_whole
 from losac.history import History
 from losac.report import parts
-from losac.report.entries import Entry, entry_labels, fate_of, from_histories, from_runs, status_notes
-from losac.report.groups import Axis, Group, group_histories, headline_metric
-from losac.report.notes import fairness_notes, step_sizes
+from losac.report.entries import from_histories, from_runs, status_notes
+from losac.report.groups import AxisName, RunGroup, group_entries, headline_metric
+from losac.report.notes import notes_on, step_sizes
 from losac.report.payload import payload
 from losac.report.plots import comparison_panels
 from losac.report.style import css_colours, name_of
-from losac.report.tables import comparison_rows
+from losac.report.tables import rows_of, seeds_told
 
 if TYPE_CHECKING:
     from losac.data import FederatedData
@@ -52,15 +54,15 @@ def write_page(
       histories: the runs.
       path: of the file; its folder is made.
       data: the clients' data, for the picture of who holds what.
-      config: what else to tell about how the runs were made.
-      target: value of the accuracy whose first round is reported; by default one that all reached.
+      config: more facts on how the runs were made.
+      target: value of the accuracy to report the first round of; by default one that all reached.
       title: of the page.
       labels: one for each run.
     """
-    entries = from_histories(histories)
-    told = parts.facts("Problem", config or {}) + parts.group_settings(group_histories(histories, labels))
+    groups = group_entries(from_histories(histories), labels)
+    told = parts.facts("Problem", config or {}) + parts.group_settings(groups)
     held = [] if data is None else [(_clients_of(data), ())]
-    return _write(path, _page(entries, labels, target, title, clients=held, config=told))
+    return _write(path, _page(groups, target, title, clients=held, config=told))
 
 
 def write_report(
@@ -71,7 +73,7 @@ def write_report(
     Args:
       runs: from :func:`losac.runs.find_runs`.
       path: of the file; its folder is made.
-      target: value of the accuracy whose first round is reported; by default the runs' own, else one that all reached.
+      target: value of the accuracy to report the first round of; by default the runs' own, else one that all reached.
       title: of the page.
     """
     return _write(path, report_page(runs, target=target, title=title))
@@ -79,16 +81,20 @@ def write_report(
 
 def report_page(runs: Sequence[Run], *, target: float | None = None, title: str | None = None) -> str:
     """Return the page of run folders as text; see :func:`write_report`."""
+    for run in check_list("runs", runs, "a list of runs, such as losac.runs.find_runs(folder)"):
+        if not hasattr(run, "about"):
+            raise TypeError(f"runs must be those of losac.runs.find_runs, not {described(run)}")
     runs = sorted(runs, key=lambda run: str(run.about.get("started", "")))
     entries = from_runs(runs)
     if not entries:
         raise ValueError(f"none of the {len(runs)} runs has measured anything yet; wait for a first evaluation")
     targets = {run.target for run in runs}
     target = next(iter(targets)) if target is None and len(targets) == 1 else target
-    named = {entry.name for entry in entries}
-    notes = status_notes(entries, [run.name for run in runs if run.name not in named])
+    groups, named = group_entries(entries), {entry.name for entry in entries}
+    repeats = [entry for group in groups for entry in group.repeats]
+    notes = status_notes(entries, [run.name for run in runs if run.name not in named], repeats)
     config = parts.run_configurations(runs)
-    return _page(entries, entry_labels(entries), target, title, clients=_held(runs), config=config, notes=notes)
+    return _page(groups, target, title, clients=_held(runs), config=config, notes=notes)
 
 
 def asset(name: str, folder: Path = ASSETS) -> str:
@@ -102,15 +108,14 @@ def script_data(value: Any) -> str:
 
 
 def _write(path: str | Path, page: str) -> Path:
-    path = Path(path)
+    path = check_path("path", path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 
 def _page(
-    entries: Sequence[Entry],
-    labels: Sequence[str] | None,
+    groups: Sequence[RunGroup],
     target: float | None,
     title: str | None,
     *,
@@ -118,52 +123,56 @@ def _page(
     config: str,
     notes: Sequence[str] = (),
 ) -> str:
-    histories = [entry.history for entry in entries]
-    groups = group_histories(histories, labels)
-    by_history = {id(entry.history): entry for entry in entries}
-    fates = [fate_of([by_history[id(run)] for run in group.runs]) for group in groups]
+    histories = [run for group in groups for run in group.runs]
     panels = comparison_panels(headline_metric(histories))
     shown = {name: words for name, words in _NAV.items() if name != "clients" or clients}
     return Template(asset("page.html", ASSETS.parent)).substitute(
         title=escape(title or _title(histories, groups)),
         lead=escape(_lead(histories, groups)),
-        notes="".join(f"<p>{escape(note)}</p>" for note in (*notes, *fairness_notes(histories))),
+        notes="".join(f"<p>{escape(note)}</p>" for note in (*notes, *notes_on(groups))),
         nav="".join(f'<a href="#{name}">{words}</a>' for name, words in shown.items()),
         bands="Bands and lines are drawn in the browser and need JavaScript.",
         figures="".join(_figure(name, axis) for name, axis in panels),
-        table=parts.final_values(comparison_rows(histories, labels=labels), fates),
-        caption=escape(_caption(groups, fates)),
+        table=parts.final_values(rows_of(groups)),
+        caption=escape(_caption(groups)),
         partition=parts.partitions(clients),
         config=config,
         cite=parts.citations(),
         version=__version__,
         css="\n".join([css_colours(), asset("base.css"), asset("report.css")]),
-        data=script_data(payload(entries, labels, target)),
+        data=script_data(payload(groups, target)),
         script="\n".join(asset(name) for name in (*SCRIPTS, "report.js")),
     )
 
 
-def _title(histories: Sequence[History], groups: Sequence[Group]) -> str:
+def _title(histories: Sequence[History], groups: Sequence[RunGroup]) -> str:
     tasks = list(dict.fromkeys(run.task for run in histories))
     where = tasks[0] if len(tasks) == 1 else f"{len(tasks)} problems"
-    return f"{groups[0].label} on {where}" if len(groups) == 1 else f"{len(groups)} algorithms on {where}"
+    return f"{groups[0].label} on {where}" if len(groups) == 1 else f"{_how_many(groups)} on {where}"
 
 
-def _lead(histories: Sequence[History], groups: Sequence[Group]) -> str:
+def _how_many(groups: Sequence[RunGroup]) -> str:
+    """Return the number of algorithms, and of their settings and conditions if these are more."""
+    algorithms = len({group.runs[0].algorithm for group in groups})
+    told = f"{algorithms} algorithms" if algorithms > 1 else "one algorithm"
+    return told if algorithms == len(groups) else f"{told} in {len(groups)} ways"
+
+
+def _lead(histories: Sequence[History], groups: Sequence[RunGroup]) -> str:
     sizes = step_sizes(histories)
-    rounds = max(int(run.rounds[-1]) for run in histories)
-    seeds = max(len(group.runs) for group in groups)
-    what = f"{len(groups)} algorithms" if len(groups) > 1 else "one algorithm"
+    ends = [int(run.rounds[-1]) for run in histories if run.diverged is None] or [0]
+    rounds = f"{ends[0]} rounds" if len(set(ends)) == 1 else f"{min(ends)} to {max(ends)} rounds"
+    seeds = seeds_told([group.runs for group in groups]) or "one seed"
     tasks = ", ".join(dict.fromkeys(run.task for run in histories))
     return (
-        f"Federated optimisation on {tasks}: {what}, {rounds} rounds, "
-        f"{f'{seeds} seeds' if seeds > 1 else 'one seed'}, at step size η = {', '.join(sizes)}. The same runs are "
+        f"Federated optimisation on {tasks}: {_how_many(groups)}, {rounds}, "
+        f"{seeds}, at step size η = {', '.join(sizes)}. The same runs are "
         "shown over rounds, over what was sent, over the gradients computed and over wall time, because an algorithm "
         "that is fast in one may be slow in another."
     )
 
 
-def _figure(metric: str, axis: Axis) -> str:
+def _figure(metric: str, axis: AxisName) -> str:
     said = escape(f"{name_of(metric)} over {name_of(axis)}{'s' if axis == 'rounds' else ''}".capitalize())
     return (
         f'<figure data-metric="{escape(metric)}" data-axis="{axis}"><figcaption>{said}</figcaption>'
@@ -171,24 +180,30 @@ def _figure(metric: str, axis: Axis) -> str:
     )
 
 
-def _caption(groups: Sequence[Group], fates: Sequence[str]) -> str:
+def _caption(groups: Sequence[RunGroup]) -> str:
     told = [
         "Final values are those of the last evaluation; bytes, gradients and seconds are totals over all clients.",
         "The seconds of an algorithm's first run include its compilation.",
     ]
     if any(len(group.runs) > 1 for group in groups):
-        told.append("Numbers are mean ± standard deviation over the seeds that did not diverge.")
-    if any(group.fate for group in groups):
+        told.append(
+            "Numbers are mean ± standard deviation over the seeds that were run to their end; if these are not all, "
+            "their count follows."
+        )
+    if any(run.diverged is not None for group in groups for run in group.runs):
         told.append(
             "Diverged runs left the finite numbers; the tables count them in no number, and their curves end in a ×."
         )
-    if any("running" in fate or "killed" in fate or "failed" in fate for fate in fates):
-        told.append("Of a run that has not ended, the last value so far counts.")
+    if any(group.going and not group.finished for group in groups):
+        told.append(
+            "Where no run has reached its end, the values are those of the last round that all have evaluated; "
+            "the round follows."
+        )
     return " ".join(told)
 
 
 def _held(runs: Sequence[Run]) -> list[tuple[Clients, list[str]]]:
-    """Return the different ways in which clients hold data, each with the runs it belongs to."""
+    """Return the different distributions of data to clients, each with the runs it belongs to."""
     found: dict[Any, tuple[Clients, list[str]]] = {}
     for run in runs:
         clients = run.clients()

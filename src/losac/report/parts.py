@@ -12,8 +12,9 @@ import numpy as np
 
 from losac.data.plot import plot_counts
 from losac.report import cite
-from losac.report.groups import Group, shown
-from losac.report.tables import Row, table_cells
+from losac.report.groups import RunGroup
+from losac.report.style import shown
+from losac.report.tables import TableRow, table_cells
 
 if TYPE_CHECKING:
     from losac.runs import Clients, Run
@@ -22,12 +23,12 @@ _MOST_PICTURES = 4
 _MOST_CLIENTS = 100
 
 
-def final_values(rows: Sequence[Row], fates: Sequence[str]) -> str:
-    """Return the table of what was reached and spent."""
+def final_values(rows: Sequence[TableRow]) -> str:
+    """Return the table of results and costs."""
     head, body = table_cells(rows)
     lines = ["<thead><tr>" + "".join(f'<th scope="col">{escape(name)}</th>' for name in head) + "</tr></thead><tbody>"]
-    for fate, (label, *cells) in zip(fates, body):
-        told = f'<br><em class="{"fate" if "diverged" in fate else "going"}">{escape(fate)}</em>' if fate else ""
+    for row, (label, *cells) in zip(rows, body):
+        told = f'<br><em class="{"fate" if row.diverged else "going"}">{escape(row.fate)}</em>' if row.fate else ""
         numbers = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         lines.append(f'<tr><th scope="row">{escape(label)}{told}</th>{numbers}</tr>')
     return "<table>" + "\n".join(lines) + "</tbody></table>"
@@ -44,11 +45,11 @@ def partitions(found: Sequence[tuple[Clients, Sequence[str]]]) -> str:
 
 
 def facts(title: str, content: Mapping[str, Any]) -> str:
-    """Return names and values as a list under a title; nothing where there are none."""
+    """Return names and values as a list under a title; nothing if there are none."""
     return f"<div><h3>{escape(title)}</h3>{_list(content)}</div>" if content else ""
 
 
-def group_settings(groups: Sequence[Group]) -> str:
+def group_settings(groups: Sequence[RunGroup]) -> str:
     """Return the settings of each algorithm that are set."""
     settings = {
         group.label: ", ".join(f"{k}={shown(v)}" for k, v in group.runs[0].settings.items() if v not in (None, ()))
@@ -58,11 +59,11 @@ def group_settings(groups: Sequence[Group]) -> str:
 
 
 def run_configurations(runs: Sequence[Run]) -> str:
-    """Return what all runs share, then each run by itself as its folder tells it."""
+    """Return what all runs share, then each single run as its folder describes it."""
     told = [{**run.experiment, **{k: run.about.get(k) or {} for k in ("versions", "hardware")}} for run in runs]
     names = list(dict.fromkeys(name for sections in told for name in sections))
     common = {name: _common([sections.get(name) or {} for sections in told]) for name in names}
-    lead = '<p class="caption">What all runs share; how each differs is told with it.</p>' if len(runs) > 1 else ""
+    lead = '<p class="caption">What all runs share; what differs stands with each run.</p>' if len(runs) > 1 else ""
     cards = "".join(facts(name.capitalize(), content) for name, content in common.items())
     each = "".join(_one_run(run, sections, common) for run, sections in zip(runs, told))
     title = "Each run" if len(runs) > 1 else "The run"

@@ -8,25 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from losac.history.history import falls
-from losac.report.entries import Entry, fate_of
-from losac.report.groups import Axis, Group, axis_values, group_histories, headline_metric
+from losac._costs import AXES
+from losac.metrics import falls
+from losac.report.entries import Entry
+from losac.report.groups import RunGroup, axis_values, headline_metric
 from losac.report.style import colour_place, name_of, style
 
-_SHORT: dict[Axis, str] = {"rounds": "rounds", "bytes": "bytes sent", "gradients": "gradients", "seconds": "wall time"}
 
-
-def payload(entries: Sequence[Entry], labels: Sequence[str] | None, target: float | None = None) -> dict[str, Any]:
+def payload(groups: Sequence[RunGroup], target: float | None = None) -> dict[str, Any]:
     """Return what the charts of a page are drawn from.
 
     Args:
-      entries: the runs.
-      labels: one for each run; by default runs that differ in nothing but the seed belong together.
+      groups: the runs, put together.
       target: value of the headline metric; by default the best that every run reached.
     """
+    entries = [entry for group in groups for entry in group.entries]
     histories = [entry.history for entry in entries]
-    groups = group_histories(histories, labels)
-    place = {id(history): index for index, history in enumerate(histories)}
+    place = {id(entry): index for index, entry in enumerate(entries)}
     metrics = list(dict.fromkeys(name for run in histories for name in run.metrics))
     headline = headline_metric(histories)
     targets = {name: common_target(entries, name) for name in metrics}
@@ -34,12 +32,12 @@ def payload(entries: Sequence[Entry], labels: Sequence[str] | None, target: floa
     return {
         "runs": [_run(entry) for entry in entries],
         "groups": [
-            _group(index, group, [place[id(run)] for run in group.runs], entries) for index, group in enumerate(groups)
+            _group(index, group, [place[id(entry)] for entry in group.entries]) for index, group in enumerate(groups)
         ],
         "metrics": {
             name: {"name": name_of(name), "falls": falls(name), "percent": name == "accuracy"} for name in metrics
         },
-        "axes": {axis: {"name": name_of(axis), "short": short} for axis, short in _SHORT.items()},
+        "axes": {name: {"name": axis.title, "short": axis.short, "kind": axis.kind} for name, axis in AXES.items()},
         "target": None if value is None else {"metric": headline, "value": value},
         "targets": targets,
         "quantiles": _quantiles(max(len(group.runs) for group in groups)),
@@ -68,17 +66,17 @@ def _run(entry: Entry) -> dict[str, Any]:
         "status": entry.status,
         "diverged": history.diverged,
         "last": entry.last,
-        **{axis: _numbers(axis_values(history, axis)) for axis in _SHORT},
+        **{axis: _numbers(axis_values(history, axis)) for axis in AXES},
         "metrics": {name: _numbers(values) for name, values in history.metrics.items()},
     }
 
 
-def _group(index: int, group: Group, members: list[int], entries: Sequence[Entry]) -> dict[str, Any]:
+def _group(index: int, group: RunGroup, members: list[int]) -> dict[str, Any]:
     return {
         "label": group.label,
         "colour": colour_place(index),
         "dash": style(index).svg_dash,
-        "fate": fate_of([entries[i] for i in members]),
+        "fate": group.fate,
         "diverged": any(run.diverged is not None for run in group.runs),
         "runs": members,
     }

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from losac._checks import check_list
 from losac.history import History
-from losac.history.history import falls
-from losac.report.groups import Axis, Group, default_metrics, group_histories, headline_metric, mean_curve
+from losac.metrics import falls
+from losac.report.checks import check_target
+from losac.report.groups import AxisName, RunGroup, default_metrics, group_histories, headline_metric, mean_curve
 from losac.report.style import name_of, style
+from losac.report.tables import seeds_told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +25,8 @@ def plot_histories(
 ) -> Figure:
     """Draw one panel per metric over the rounds.
 
-    Runs that differ in the seed only are one line, their mean, with a band from the least to the greatest value;
-    runs with the same label are, where labels are given. Diverged runs end in a ×.
+    Equal runs (:func:`group_histories`) are one line, the mean over their seeds, with a band from the least to the
+    greatest value; runs with the same label are, where labels are given. Diverged runs end in a ×.
 
     Args:
       histories: the runs.
@@ -31,7 +34,9 @@ def plot_histories(
       labels: one for each run.
     """
     groups = group_histories(histories, labels)
-    chosen = list(metrics) if metrics else default_metrics(groups[0].runs[0])
+    chosen = (
+        check_list("metrics", metrics, "a list of names of metrics") if metrics else default_metrics(groups[0].runs[0])
+    )
     figure, panels = _panels(1, len(chosen), width=5.2 * len(chosen), height=3.9)
     for panel, metric in zip(panels, chosen):
         _draw(panel, groups, metric, "rounds")
@@ -47,6 +52,7 @@ def plot_comparison(
     Tasks without an accuracy show their last metric instead. A target is a thin dotted line.
     """
     groups = group_histories(histories, labels)
+    check_target(target)
     metric = headline_metric(histories)
     figure, panels = _panels(2, 2, width=10.4, height=7.4)
     for panel, (quantity, axis) in zip(panels, comparison_panels(metric)):
@@ -57,7 +63,7 @@ def plot_comparison(
     return figure
 
 
-def comparison_panels(metric: str) -> tuple[tuple[str, Axis], ...]:
+def comparison_panels(metric: str) -> tuple[tuple[str, AxisName], ...]:
     """Return what a comparison shows: the loss over rounds, and the metric over all that it may cost."""
     return (("loss", "rounds"), (metric, "rounds"), (metric, "bytes"), (metric, "gradients"))
 
@@ -69,7 +75,7 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     return figure, list(np.ravel(figure.subplots(rows, columns)))
 
 
-def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None:
+def _draw(panel: Axes, groups: Sequence[RunGroup], metric: str, axis: AxisName) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     for index, group in enumerate(groups):
@@ -89,7 +95,7 @@ def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None
         )
         if len(group.runs) > 1:
             panel.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0)
-        if group.fate and len(curve.x):
+        if any(run.diverged is not None for run in group.runs) and len(curve.x):
             panel.plot(
                 curve.x[-1:],
                 curve.mean[-1:],
@@ -115,12 +121,12 @@ def _draw(panel: Axes, groups: Sequence[Group], metric: str, axis: Axis) -> None
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _finish(figure: Figure, panels: Sequence[Axes], groups: Sequence[Group]) -> None:
+def _finish(figure: Figure, panels: Sequence[Axes], groups: Sequence[RunGroup]) -> None:
     """Put one legend under all panels, and say what the bands are."""
     handles, names = panels[0].get_legend_handles_labels()
     columns = min(len(names), 2 if len(panels) == 1 else 3)
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.5)
     run = groups[0].runs[0]
-    seeds = max(len(group.runs) for group in groups)
-    spread = f"; mean of {seeds} seeds, band from least to greatest" if seeds > 1 else ""
+    told = seeds_told([group.runs for group in groups])
+    spread = f"; mean of {told}, band from least to greatest" if told else ""
     figure.suptitle(f"{run.task}{spread}", fontsize="medium", x=0.01, ha="left")

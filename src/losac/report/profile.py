@@ -1,6 +1,6 @@
-"""What an algorithm costs, keeps and needs, measured on its real messages and states; and what it says of itself.
+"""What an algorithm costs, keeps and needs, measured on its real messages and states.
 
-The costs are found by tracing the compiled program, so that nothing is run for them and no data is needed.
+The costs are found by tracing the compiled program: nothing is run and no data is needed.
 
 >>> from losac.algorithms import scaffold
 >>> found = profile(scaffold(0.1, local_steps=5), blank_task("softmax"))
@@ -11,13 +11,9 @@ The costs are found by tracing the compiled program, so that nothing is run for 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-import re
-from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -26,60 +22,33 @@ from losac import models, prox
 from losac._devices import prepare_jax
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm, Clients, Draw
+from losac.algorithms.facts import Scale
 from losac.data import FederatedData, quadratic
-from losac.history import DivergedError, simulate
-from losac.simulation import Layout, drawing, program, setup
-from losac.simulation.arrays import parameter_count
-from losac.simulation.costs import Costs
-from losac.simulation.costs import costs as measured_costs
-from losac.simulation.engine import Engine, default_plan, precision
-from losac.simulation.forms import entry_size
-from losac.simulation.start import initial_state
-from losac.task import Task, classification, regression
+from losac.history import DivergedError
+from losac.simulation import Layout, simulate
+from losac.simulation.engines.resident import ResidentEngine, precision
+from losac.simulation.options import SimulationOptions
+from losac.simulation.products.forms import entry_size
+from losac.simulation.program import drawing, setup
+from losac.simulation.program import rounds as program
+from losac.simulation.program.costs import Costs
+from losac.simulation.program.costs import costs as measured_costs
+from losac.simulation.program.start import initial_state
+from losac.task import Task, classification, parameter_count, regression
 from losac.trees import nbytes
 
 Model = Literal["2nn", "softmax"]
-CLIENTS, ROWS, STEPS, BLOCKS, BLOCK_ROWS = 4, 8, 5, 4, 12
+CLIENTS, ROWS, BLOCKS, BLOCK_ROWS = 4, 8, 4, 12
 DRIFT_ROUNDS, DRIFT_TOLERANCE = 4000, 1e-6
 
 
-class Example(NamedTuple):
-    """Settings that suit an algorithm on a problem of curvature L: the step is ``share``/L, ``scaled`` goes with L."""
-
-    share: float = 0.1
-    steps: int | None = STEPS
-    scaled: Mapping[str, float] = MappingProxyType({})
-    settings: Mapping[str, Any] = MappingProxyType({})
-
-
-EXAMPLES: dict[str, Example] = dict.fromkeys(ALGORITHMS, Example()) | {
-    "dsgd": Example(0.3, None),
-    "mime": Example(0.05),
-    "mime_lite": Example(0.2, settings={"momentum": 0.5}),
-    "fedadmm": Example(0.3, scaled={"rho": 1.0}, settings={"variant": "exact"}),
-    "fedprox": Example(scaled={"mu": 1.0}),
-    "fedadam": Example(settings={"server_step": 0.01, "tau": 0.05}),
-    "fedyogi": Example(settings={"server_step": 0.01, "tau": 0.05}),
-    "fedadagrad": Example(settings={"server_step": 0.1}),
-    "feddyn": Example(scaled={"alpha": 1.0}),
-    "scaffnew": Example(0.3, None, settings={"probability": 0.3}),
-    "tamuna": Example(0.3, None, settings={"probability": 0.3}),
-    "scaffold_momentum": Example(0.3),
-    "local_svrg": Example(settings={"refresh": 0.5}),
-    "ghbm": Example(0.05, settings={"window": 3}),
-}
-"""One example of every public algorithm."""
-
-
 def example(name: str, curvature: float = 1.0, blocks: int = BLOCKS) -> Algorithm:
-    """Return an algorithm with settings that suit a problem of this curvature."""
-    share, steps, scaled, settings = EXAMPLES[name]
-    own: dict[str, Any] = {key: value * curvature for key, value in scaled.items()} | dict(settings)
-    return ALGORITHMS[name](share / curvature, steps, blocks, **own)
+    """Return an algorithm with settings that suit a problem of this curvature with all clients taking part."""
+    return ALGORITHMS[name].for_scale(Scale(curvature, CLIENTS, CLIENTS, blocks))
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
+class PhaseProfile:
     """One phase, for one client that takes part in it: sizes in models, gradients in passes over its n_i samples."""
 
     clients: Clients
@@ -108,14 +77,14 @@ class Profile:
       server_rows: what the server keeps besides for each client.
       samples_clients: whether clients may be sampled.
       regulariser: whether a task with a regulariser is taken.
-      single_uploads: whether the server must see single uploads, so that sums of them (secure aggregation) do not do.
+      single_uploads: whether the server must see single uploads; sums of them (secure aggregation) are not enough.
       distance: from the optimum, where :func:`drift` was measured.
     """
 
     algorithm: str
     parameters: int
     model_bytes: int
-    phases: tuple[Exchange, ...]
+    phases: tuple[PhaseProfile, ...]
     client_state: float
     table_state: float
     table_factors: float
@@ -149,7 +118,7 @@ class Profile:
 
     @property
     def corrects_drift(self) -> bool | None:
-        """Whether the distance from the optimum vanishes; None where it was not measured."""
+        """Whether the distance from the optimum vanishes; None if it was not measured."""
         return None if self.distance is None else self.distance <= DRIFT_TOLERANCE
 
     def record(self) -> dict[str, Any]:
@@ -170,17 +139,16 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
     """Measure what an algorithm costs and keeps, without running it, and whether it takes a regulariser.
 
     Args:
-      algorithm: with its settings, on which all of this may depend.
-      task: whose model gives the sizes, every client taking part; MNIST's 2NN on blank data by default.
+      algorithm: with its settings; all of this may depend on them.
+      task: its model gives the sizes, and every client takes part; MNIST's 2NN on blank data by default.
     """
     prepare_jax()
     task = blank_task() if task is None else task
-    plan = default_plan(task.data.num_clients)
-    with precision(plan.dtype):
-        setup.check(task, algorithm, plan.sampled)
-        shape = setup.shapes(task, algorithm, plan)
-        problem = setup.problem(task, algorithm, shape, plan)
-        start = setup.start(task, 0, plan.dtype)
+    options = SimulationOptions.of(task, rounds=1, gradients="formed")
+    with precision(options.dtype):
+        shape = setup.checked_shape(task, algorithm, options)
+        problem = setup.program_inputs(task, algorithm, shape, options)
+        start = setup.start(task, 0, options.dtype)
         state = jax.eval_shape(partial(initial_state, shape), problem, *start)
         costs = measured_costs(shape, problem, state)
     model, n = nbytes(start[0]), task.data.num_clients
@@ -204,42 +172,43 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
 
 
 def _factored_table(algorithm: Algorithm, task: Task) -> float:
-    """Return how many models a client's table takes with gradients as products, for blocks of so many rows."""
+    """Return how many models a client's table takes with gradients as products, for blocks of this many rows."""
     blocks, (x, y) = algorithm.draw.blocks, task.data.client(0)
     rows = [(np.repeat(x[:1], BLOCK_ROWS * blocks, 0), np.repeat(y[:1], BLOCK_ROWS * blocks, 0))]
     wide = dataclasses.replace(task, data=FederatedData.from_clients(rows), weights="uniform")
-    shape = setup.shapes(wide, algorithm, default_plan(1)._replace(gradients="factored"))
+    shape = setup.program_shape(wide, algorithm, SimulationOptions.of(wide, rounds=1, gradients="factored"))
     size = parameter_count(task)
     return blocks * entry_size(shape.client, size) / size
 
 
-def _exchange(algorithm: Algorithm, place: int, cost: Costs, model: int, task: Task) -> Exchange:
+def _exchange(algorithm: Algorithm, place: int, cost: Costs, model: int, task: Task) -> PhaseProfile:
     settled = algorithm.at(0)
     phase = settled.phases()[place]
     steps = _mean_steps(settled, task) if phase is settled else float(phase.draw.steps or 0)
-    per_pass = _share_of_rows(phase.draw, task) * steps
-    return Exchange(
+    return PhaseProfile(
         clients=phase.clients,
         chance=1.0 if phase.chance is None else float(phase.chance),
         down=cost.down / model,
         up=cost.up / model,
         steps=steps,
         gradients_per_step=cost.gradients_per_step,
-        gradients=cost.gradients_per_step * per_pass + cost.full_gradients,
+        gradients=cost.gradients_per_step * _passes(phase.draw, steps, task) + cost.full_gradients,
     )
 
 
 def _mean_steps(algorithm: Algorithm, task: Task) -> float:
-    """Return the mean number of local steps, over clients or, where it is random, over its distribution."""
+    """Return the mean number of local steps, over clients or, if it is random, over its distribution."""
     uniform = (np.arange(2**14) + 0.5) / 2**14
     drawn = algorithm.draw_steps(uniform)
     return float(np.mean(drawing.step_counts(algorithm.draw, task.data.sizes) if drawn is None else drawn))
 
 
-def _share_of_rows(draw: Draw, task: Task) -> float:
+def _passes(draw: Draw, steps: float, task: Task) -> float:
+    """Return how often clients go through their rows in this many steps, or, with shuffled batches, in their own."""
     if draw.batch_size is None:
-        return 1 / draw.blocks
-    return float(np.mean(np.minimum(draw.batch_size, task.data.sizes) / task.data.sizes))
+        return steps / draw.blocks
+    sizes = task.data.sizes
+    return float(np.mean(drawing.rows_drawn(draw, sizes, drawing.step_counts(draw, sizes)) / sizes))
 
 
 def blank_task(model: Model = "2nn") -> Task:
@@ -254,10 +223,10 @@ def takes_regulariser(algorithm: Algorithm) -> bool:
     """Run one round of a task with an ℓ₁ term; return whether the method accepts it."""
     data = quadratic(clients=CLIENTS, samples=ROWS, dim=2, seed=0)
     task = regression(models.linear(2), data, regularizer=prox.l1(0.1))
-    plan = default_plan(CLIENTS, layout=Layout(CLIENTS, 1))
+    options = SimulationOptions.of(task, rounds=1, layout=Layout(CLIENTS, 1), gradients="formed")
     try:
-        with precision(plan.dtype):
-            engine = Engine(task, algorithm, plan, seed=0)
+        with precision(options.dtype):
+            engine = ResidentEngine(task, algorithm, options)
             everybody = np.arange(CLIENTS, dtype=np.int32), np.ones(CLIENTS, bool)
             _one_round(engine.shape, engine.problem, engine.state, *everybody)
     except ValueError as error:
@@ -273,8 +242,8 @@ _one_round = jax.jit(program.one_round, static_argnums=0)
 def drift(name: str) -> float:
     """Return how far from the optimum a method settles on clients that differ, in float64.
 
-    All clients take part, with full gradients and K local steps, by the settings of ``EXAMPLES``; infinity
-    where these diverge.
+    All clients take part, with full gradients and K local steps, by the settings of its example;
+    infinity if it diverges.
     """
     data = quadratic(clients=10, samples=16, dim=4, seed=1)
     curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x, _ in map(data.client, range(data.num_clients)))
@@ -288,7 +257,7 @@ def drift(name: str) -> float:
 
 
 def measure(name: str, task: Task | None = None, *, with_drift: bool = False) -> Profile:
-    """Return the profile of a public algorithm's example, with its drift where that is asked for."""
+    """Return the profile of a public algorithm's example, with its drift on request."""
     found = profile(example(name), task)
     return dataclasses.replace(found, distance=drift(name)) if with_drift else found
 
@@ -299,63 +268,3 @@ def state_in_words(found: Profile) -> str:
     table = "" if not entries else "M" if entries == 1 else f"{entries:.3g} M"
     rows = f"{found.client_state:.3g}"
     return " + ".join(part for part in (rows if found.client_state or not table else "", table) if part)
-
-
-class Parameter(NamedTuple):
-    """One setting: its name, default ("required" where there is none), the values it may take, what it means."""
-
-    name: str
-    default: str
-    allowed: str
-    meaning: str
-
-
-class Description(NamedTuple):
-    """What an algorithm's documentation says; ``body`` holds ("text" or "math", content) in order."""
-
-    body: tuple[tuple[str, str], ...]
-    parameters: tuple[Parameter, ...]
-    reference: str
-
-
-def describe(name: str) -> Description:
-    """Return the prose, equations, references and parameters (less those it refuses) of an algorithm, from its code."""
-    cls = ALGORITHMS[name]
-    prose, _, arguments = (inspect.getdoc(cls) or "").partition("\nArgs:\n")
-    module = inspect.getdoc(inspect.getmodule(cls)) or ""
-    reference = re.split(r"References?: ", module, maxsplit=1)[-1]
-    return Description(tuple(_parts(prose)), _parameters(cls, arguments), " ".join(reference.split()))
-
-
-def _parts(prose: str) -> list[tuple[str, str]]:
-    """Split a docstring into paragraphs and ``.. math::`` blocks."""
-    parts = []
-    for paragraph in re.split(r"\n\s*\n", prose.strip()):
-        formula = paragraph.removeprefix(".. math::")
-        parts.append(("text", " ".join(paragraph.split())) if formula == paragraph else ("math", formula.strip()))
-    return parts
-
-
-def _parameters(cls: type[Algorithm], arguments: str) -> tuple[Parameter, ...]:
-    meanings: dict[str, str] = {}
-    for entry in re.split(r"\n(?=  \S)", arguments.rstrip()):
-        names, _, meaning = entry.strip().partition(": ")
-        meanings |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
-    refused = ("clip_norm", "local_optimizer") if cls.tailored_steps else ()
-    fields = [field for field in dataclasses.fields(cls) if field.init and field.name not in refused]
-    return tuple(Parameter(f.name, _default(f), _allowed(f), meanings.get(f.name, "")) for f in fields)
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    return "required" if field.default is dataclasses.MISSING else repr(field.default)
-
-
-def _allowed(field: dataclasses.Field[Any]) -> str:
-    optional = " or None" if field.default is None else ""
-    if "number" in field.metadata:
-        return f"{field.metadata['number'].words}, or a schedule{optional}"
-    if field.metadata.get("count"):
-        return f"a whole number of at least 1{optional}"
-    if choices := field.metadata.get("choices"):
-        return " or ".join(map(repr, choices))
-    return "upload transforms" if "node" in field.metadata else f"a function of the step size{optional}"

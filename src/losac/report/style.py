@@ -1,8 +1,10 @@
-"""One look for all figures and pages: colours that every common colour vision tells apart, and a line style besides."""
+"""One look for all figures and pages: colours that are distinct with every common colour vision, and line styles."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+from losac._costs import AXES
 
 
 class Style(NamedTuple):
@@ -30,10 +32,7 @@ _NAMES = {
     "loss": "training loss",
     "test_loss": "test loss",
     "accuracy": "test accuracy",
-    "rounds": "round",
-    "bytes": "bytes sent, up and down",
-    "gradients": "single-sample gradients",
-    "seconds": "wall time",
+    **{name: axis.title for name, axis in AXES.items()},
 }
 
 
@@ -55,6 +54,17 @@ def css_colours() -> str:
     """Return the colours as variables of a style sheet, for light pages and paper, and for dark ones."""
     light, dark = ("".join(f"--c{i}: {c}; " for i, c in enumerate(colours)) for colours in (_COLOURS, _DARK))
     return f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}"
+
+
+def shown(value: Any) -> str:
+    """Return a setting's value as a user would write it."""
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, bool | str) or value is None:
+        return str(value)
+    if getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    return f"{value:g}" if isinstance(value, int | float) else repr(value)
 
 
 def name_of(quantity: str) -> str:

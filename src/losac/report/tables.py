@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from losac._checks import check_path
+from losac._costs import COSTS
+from losac._files import write_whole
 from losac.history import History
-from losac.report.groups import Group, default_metrics, group_histories, headline_metric, shown
+from losac.report.checks import check_target
+from losac.report.groups import RunGroup, default_metrics, group_histories, headline_metric, latest
+from losac.report.style import shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,13 +25,19 @@ MISSING = "–"
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one algorithm reached and what it cost, one value per run that did not diverge."""
+class TableRow:
+    """What equal runs reached and cost, one value per completed seed.
+
+    If none was completed, the values are those of the runs that have not diverged, at ``round``, the last that all
+    evaluated.
+    """
 
     label: str
     step_size: str
     seeds: tuple[int, ...]
     diverged: int
+    unfinished: int
+    round: int | None
     fate: str
     final: Mapping[str, tuple[float, ...]]
     to_target: tuple[int | None, ...] | None
@@ -35,23 +46,32 @@ class Row:
 
 def comparison_rows(
     histories: Sequence[History], *, target: float | None = None, labels: Sequence[str] | None = None
-) -> list[Row]:
-    """Return one row for each group of runs that differ in the seed only.
+) -> list[TableRow]:
+    """Return one row for each group of equal runs (:func:`losac.report.group_histories`).
 
     Args:
       histories: the runs.
-      target: the value of the accuracy (or else of the last metric) whose first round is reported.
+      target: the value of the accuracy (or else of the last metric) to report the first round of.
       labels: one for each run.
     """
-    metric = headline_metric(histories)
-    return [_row(group, metric, target) for group in group_histories(histories, labels)]
+    check_target(target)
+    return rows_of(group_histories(histories, labels), target)
 
 
-def table_cells(rows: Sequence[Row], target: float | None = None) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the body of the table as texts; numbers are mean ± standard deviation over the seeds left."""
+def rows_of(groups: Sequence[RunGroup], target: float | None = None) -> list[TableRow]:
+    """Return one row for each group."""
+    metric = headline_metric(groups[0].runs)
+    return [_row(group, metric, target) for group in groups]
+
+
+def table_cells(rows: Sequence[TableRow], target: float | None = None) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the body of the table as texts; numbers are mean ± standard deviation over the seeds.
+
+    If not all seeds have reached the end, a number says how many seeds or which round it is of.
+    """
     metrics = list(dict.fromkeys(name for row in rows for name in row.final))
     reach = [] if target is None else [f"rounds to {target:g}"]
-    head = ["algorithm", "η", *metrics, *reach, "MB up", "MB down", "gradients", "seconds"]
+    head = ["algorithm", "η", *metrics, *reach, *(cost.head for cost in COSTS.values()), "seconds"]
     return head, [_cells(row, metrics) for row in rows]
 
 
@@ -60,12 +80,12 @@ def comparison_table(
 ) -> Table:
     """Return the comparison as a rich table."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     rows = comparison_rows(histories, target=target, labels=labels)
     head, body = table_cells(rows, target)
-    seeds = max(len(row.seeds) for row in rows)
-    spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ""
+    spread = f", mean ± standard deviation over {told}" if (told := seeds_told([row.seeds for row in rows])) else ""
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -75,8 +95,8 @@ def comparison_table(
     )
     for index, name in enumerate(head):
         table.add_column(name, justify="left" if index == 0 else "right", no_wrap=index > 0)
-    for row, cells in zip(rows, body):
-        table.add_row(*([f"{cells[0]}\n[red]{row.fate}[/red]", *cells[1:]] if row.fate else cells))
+    for row, (label, *cells) in zip(rows, body):
+        table.add_row(escape(label) + (f"\n[red]{escape(row.fate)}[/red]" if row.fate else ""), *cells)
     return table
 
 
@@ -90,6 +110,18 @@ def comparison_frame(
     return pd.DataFrame([_record(row, target) for row in rows])
 
 
+def seeds_told(seeds: Sequence[Sequence[Any]]) -> str:
+    """Return in words over how many seeds the means are; nothing if every row has only one.
+
+    >>> seeds_told([(0, 1), (0,)]), seeds_told([(0, 1), (2, 3)]), seeds_told([(0,)])
+    ('1 to 2 seeds', '2 seeds', '')
+    """
+    least, most = min(map(len, seeds)), max(map(len, seeds))
+    if most < 2:
+        return ""
+    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
+
+
 def write_csv(
     histories: Sequence[History],
     path: str | Path,
@@ -98,47 +130,55 @@ def write_csv(
     labels: Sequence[str] | None = None,
 ) -> Path:
     """Write the comparison as a CSV file; return its path."""
-    path = Path(path)
+    path = check_path("path", path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    comparison_frame(histories, target=target, labels=labels).to_csv(path, index=False)
+    write_whole(path, comparison_frame(histories, target=target, labels=labels).to_csv(index=False))
     return path
 
 
-def _row(group: Group, metric: str, target: float | None) -> Row:
-    costs: dict[str, Callable[[History], float]] = {
-        "megabytes_up": lambda run: float(run.bytes_up[-1]) / 1e6,
-        "megabytes_down": lambda run: float(run.bytes_down[-1]) / 1e6,
-        "gradients": lambda run: float(run.gradients[-1]),
-        "seconds": lambda run: float(run.seconds[-1]),
-    }
-    return Row(
+def _row(group: RunGroup, metric: str, target: float | None) -> TableRow:
+    runs, last = latest(group)
+    counted = [run if last is None else run.until(last) for run in runs]
+    costs = {cost.column: tuple(cost.in_units(run.costs[name][-1]) for run in counted) for name, cost in COSTS.items()}
+    return TableRow(
         label=group.label,
-        step_size=shown(group.runs[0].settings.get("step_size")),
+        step_size=", ".join(dict.fromkeys(shown(run.settings.get("step_size")) for run in group.runs)),
         seeds=tuple(run.seed for run in group.runs),
-        diverged=len(group.runs) - len(group.finished),
+        diverged=sum(run.diverged is not None for run in group.runs),
+        unfinished=len(group.going),
+        round=last,
         fate=group.fate,
-        final={name: tuple(run.final(name) for run in group.finished) for name in default_metrics(group.runs[0])},
-        to_target=None if target is None else tuple(run.rounds_to(metric, target) for run in group.finished),
-        costs={name: tuple(cost(run) for run in group.finished) for name, cost in costs.items()},
+        final={name: tuple(run.final(name) for run in counted) for name in default_metrics(group.runs[0])},
+        to_target=None if target is None else tuple(run.rounds_to(metric, target) for run in counted),
+        costs=costs | {"seconds": tuple(float(run.seconds[-1]) for run in counted)},
     )
 
 
-def _cells(row: Row, metrics: Sequence[str]) -> list[str]:
+def _cells(row: TableRow, metrics: Sequence[str]) -> list[str]:
     values = {name: row.final.get(name, ()) for name in metrics}
-    final = [_percent(v) if name == "accuracy" else _number(v) for name, v in values.items()]
+    told = _of_how_many(row)
+    final = [(_percent(v) if name == "accuracy" else _number(v)) + (told if v else "") for name, v in values.items()]
     reach = [] if row.to_target is None else [_reached(row.to_target)]
     return [row.label, row.step_size, *final, *reach, *(_plain(values) for values in row.costs.values())]
 
 
-def _record(row: Row, target: float | None) -> dict[str, Any]:
+def _of_how_many(row: TableRow) -> str:
+    """Return what follows a number that is not of all seeds at the end of their runs."""
+    left_out = row.diverged + (row.unfinished if row.round is None else 0)
+    some = [f"{len(row.seeds) - left_out} of {len(row.seeds)}"] if 0 < left_out < len(row.seeds) else []
+    at = [] if row.round is None else [f"round {row.round}"]
+    return f" ({', '.join([*some, *at])})" if some or at else ""
+
+
+def _record(row: TableRow, target: float | None) -> dict[str, Any]:
     record: dict[str, Any] = {"algorithm": row.label, "step_size": row.step_size}
-    record |= {"seeds": len(row.seeds), "seeds_diverged": row.diverged}
+    record |= {"seeds": len(row.seeds), "seeds_diverged": row.diverged, "seeds_unfinished": row.unfinished}
     for name, values in {**row.final, **row.costs}.items():
         record |= {name: _mean(values), f"{name}_std": _spread(values)}
     if row.to_target is not None:
         reached = tuple(float(r) for r in row.to_target if r is not None)
         record |= {f"rounds_to_{target:g}": _mean(reached), "seeds_at_target": len(reached)}
-    return record | {"diverged": row.fate}
+    return record | {"round": row.round, "fate": row.fate}
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -166,7 +206,7 @@ def _percent(values: Sequence[float]) -> str:
 
 
 def _reached(rounds: Sequence[int | None]) -> str:
-    """Return the mean first round, and of how many seeds it is where others never got there."""
+    """Return the mean first round, and its number of seeds if others never got there."""
     if not rounds:
         return MISSING
     reached = [float(r) for r in rounds if r is not None]

@@ -1,4 +1,4 @@
-"""What a search for settings found: a figure of its space, and a table of its best trials."""
+"""The results of a search for settings: a figure of its space, and a table of its best trials."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from losac.history.history import falls
-from losac.report.groups import shown
-from losac.report.style import style
+from losac.metrics import falls
+from losac.report.style import shown, style
 from losac.tuning import Range, Trial, Tuning
 from losac.tuning.space import Axis, is_log, is_ordered
 from losac.tuning.trials import ranked
@@ -78,7 +77,7 @@ def tuning_table(tuning: Tuning, most: int = 10) -> Table:
 
 
 def edge_notes(tuning: Tuning) -> list[str]:
-    """Return one sentence for each axis at whose edge the best value lies.
+    """Return one sentence for each axis with the best value at its edge.
 
     >>> import losac
     >>> task = losac.regression(losac.models.linear(4), losac.data.quadratic(clients=4, samples=8, dim=4, seed=0))
@@ -118,7 +117,7 @@ def _less_is_better(tuning: Tuning) -> bool:
 
 
 def _value(tuning: Tuning, trial: Trial) -> float:
-    """Return what the figure shows of a trial; NaN where it diverged or never reached the target."""
+    """Return what the figure shows of a trial; NaN if it diverged or never reached the target."""
     if tuning.target is None:
         return trial.score
     return math.nan if trial.rounds_to is None else trial.rounds_to
@@ -205,7 +204,7 @@ def _draw_map(figure: Figure, panel: Axes, tuning: Tuning) -> None:
 
 
 def _colour_range(values: np.ndarray, less_is_better: bool) -> tuple[float, float]:
-    """Return the values between which colours change: the worst fifth share a colour, so that the others differ."""
+    """Return the values between which colours change: the worst fifth share a colour, to make the others differ."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Runs as folders: written while they go on, opened at any time, continued after an interruption or a crash."""
+"""Runs as folders: written during the run, opened at any time, continued after an interruption or a crash."""
 
 from losac.runs.clients import Clients
 from losac.runs.keeper import FolderError

@@ -12,16 +12,16 @@ import numpy as np
 
 from losac.history import History
 from losac.runs.layout import CHECKPOINTS
-from losac.simulation.flat import flatten
+from losac.simulation.engines.flat import flatten
 
 LOG = logging.getLogger("losac.runs")
 _ORBAX = logging.getLogger("absl")
 KEPT = 2
-"""The last ones, so that a damaged one leaves another."""
+"""How many: if one is damaged, another is left."""
 
 
 class Checkpoint(NamedTuple):
-    """What a run goes on from: its state as arrays by name, and its record."""
+    """What a run continues from: its state as arrays by name, and its record."""
 
     state: Mapping[str, np.ndarray]
     record: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Checkpoints:
         import orbax.checkpoint as ocp
 
         self._said = _ORBAX.level
-        _ORBAX.setLevel(logging.CRITICAL)  # its errors are raised as well
+        _ORBAX.setLevel(logging.CRITICAL)  # raises its errors too
         options = ocp.CheckpointManagerOptions(max_to_keep=KEPT, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager((folder / CHECKPOINTS).absolute(), options=options)
 
@@ -49,7 +49,7 @@ class Checkpoints:
         sys.unraisablehook = usual
 
     def latest(self) -> Checkpoint | None:
-        """Return the last checkpoint that can be read; what is damaged is said in the log and passed over."""
+        """Return the last readable checkpoint; damaged ones are logged and skipped."""
         import orbax.checkpoint as ocp
 
         for step in sorted(self._manager.all_steps(), reverse=True):
@@ -63,13 +63,13 @@ class Checkpoints:
         return None
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._manager.close()
         _ORBAX.setLevel(self._said)
 
 
 def _ignore_closed_loops(problem: sys.UnraisableHookArgs) -> None:
-    """Say nothing of writes that end after a failed save has given them up: its own error tells the reason.
+    """Ignore writes that end after a failed save has given them up: its own error gives the reason.
 
     The hook stays in place after a failure, since some end later still.
     """
@@ -78,5 +78,4 @@ def _ignore_closed_loops(problem: sys.UnraisableHookArgs) -> None:
 
 
 def _record(history: History) -> dict[str, Any]:
-    names = ("rounds", "bytes_up", "bytes_down", "gradients", "seconds")
-    return {"metrics": dict(history.metrics), **{name: getattr(history, name) for name in names}}
+    return {"metrics": dict(history.metrics), "rounds": history.rounds, **history.costs, "seconds": history.seconds}

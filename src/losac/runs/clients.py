@@ -1,4 +1,4 @@
-"""Who holds what, kept with a run so that its picture needs no data."""
+"""How many rows clients hold, kept with a run: its picture then needs no data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from losac.data import FederatedData
 from losac.runs.layout import CLIENTS
 
 MOST = 2**20
-"""So many counts are kept at most; larger federations keep none."""
+"""The most counts kept; larger federations keep none."""
 
 
 class Clients(NamedTuple):
-    """The clients' numbers of rows [N], and of rows of each label [N, C] where there are labels."""
+    """The clients' numbers of rows [N], and of rows of each label [N, C] if there are labels."""
 
     name: str
     sizes: np.ndarray
@@ -35,7 +35,7 @@ def write_clients(folder: Path, data: FederatedData) -> None:
 
 
 def read_clients(folder: Path) -> Clients | None:
-    """Return the counts, None where there are none."""
+    """Return the counts, None if there are none."""
     try:
         content = json.loads((folder / CLIENTS).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""The callback that keeps a run in its folder: metrics as they come, checkpoints, the log, the status."""
+"""The callback that keeps a run in its folder: metrics, checkpoints, the log, the status."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from losac._claim import FolderError as FolderError
 from losac._files import write_whole
 from losac.history import Callback, History, Moment, Start
 from losac.history.callbacks import End
 from losac.history.history import plain_settings
 from losac.runs.checkpoints import Checkpoints
 from losac.runs.layout import ABOUT, FORMAT, HISTORY
-from losac.runs.table import Table
+from losac.runs.table import MetricsTable
 
 LOG = logging.getLogger("losac.runs")
 SHARE = 10
-"""The time between checkpoints is at least so many times what one takes."""
+"""The least time between checkpoints, as a multiple of the time that one takes."""
 BETWEEN_PARQUETS = 2.0
-
-
-class FolderError(OSError):
-    """A run could not be written to its folder."""
 
 
 class Keeper(Callback):
@@ -44,7 +41,7 @@ class Keeper(Callback):
         self, folder: Path, checkpoints: Checkpoints, about: Mapping[str, Any], seconds: float, earlier: History | None
     ) -> None:
         self.folder, self.checkpoints, self.about, self.seconds = folder, checkpoints, dict(about), seconds
-        self.table = Table(folder)
+        self.table = MetricsTable(folder)
         self.saved = 0 if earlier is None else int(earlier.rounds[-1])
         self.interrupted = False
         self._earlier = earlier
@@ -55,13 +52,14 @@ class Keeper(Callback):
         with self._explained():
             self.table.begin(self._earlier)
             identity = {"algorithm": start.algorithm, "settings": plain_settings(start.settings), "task": start.task}
-            self._write_about("running", identity | {"seed": start.seed, "last": start.last, "diverged": None})
+            plan = {"seed": start.seed, "last": start.last, "conditions": dict(start.conditions)}
+            self._write_about("running", identity | plan | {"diverged": None})
         self._next = time.monotonic() + self.seconds
-        where = f"goes on from round {start.first}" if start.first else "begins"
+        where = f"continues from round {start.first}" if start.first else "begins"
         LOG.info("%s on %s, seed %d, %s, to round %d", start.algorithm, start.task, start.seed, where, start.last)
 
     def on_evaluation(self, moment: Moment) -> None:
-        """Write what is new; keep the state where that is due, or where the run is to stop."""
+        """Write what is new; save the state if that is due, or if the run is to stop."""
         history = moment.history
         with self._explained():
             self.table.add(history)
@@ -99,18 +97,18 @@ class Keeper(Callback):
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn whatever goes wrong with a file into one error that says what is lost and how to go on."""
+        """Turn any error of a file into one that says what is lost and how to continue."""
         try:
             yield
         except Exception as error:
             raise FolderError(
                 f"cannot write to {self.folder} ({_reason(error)}); the run is kept up to round {self.saved}: make "
-                "room or give the folder back its permissions, then go on with --resume"
+                "room or give the folder back its permissions, then continue with --resume"
             ) from error
 
 
 def save_history(history: History, folder: Path) -> None:
-    """Write the history with its model; without it where its parameters are not in plain containers."""
+    """Write the history with its model; without it if its parameters are not in plain containers."""
     import dataclasses
 
     try:

@@ -1,9 +1,10 @@
-"""What lies where in a run's folder."""
+"""The files in a run's folder."""
 
 from __future__ import annotations
 
+from losac._claim import EXPERIMENT as EXPERIMENT
+
 FORMAT = "losac run 1"
-EXPERIMENT = "experiment.toml"
 ABOUT = "run.json"
 TABLE = "metrics.csv"
 PARQUET = "metrics.parquet"
@@ -11,6 +12,3 @@ CHECKPOINTS = "checkpoints"
 CLIENTS = "clients.json"
 LOG = "log.txt"
 HISTORY = "history.npz"
-LOCK = "lock"
-
-FILES = (EXPERIMENT, ABOUT, TABLE, PARQUET, CLIENTS, LOG, HISTORY)

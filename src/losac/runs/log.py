@@ -1,4 +1,4 @@
-"""The log of a run: what losac says while it goes on, with the time."""
+"""The log of a run: losac's messages with their times."""
 
 from __future__ import annotations
 

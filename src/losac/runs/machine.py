@@ -1,4 +1,4 @@
-"""With what a run was made: versions and hardware."""
+"""The versions and hardware of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("losac", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide on numbers."""
+    """Return the versions of Python and of the packages that affect numbers."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

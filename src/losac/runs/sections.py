@@ -1,4 +1,4 @@
-"""Configurations by sections: as TOML, and what tells two of them apart."""
+"""Configurations by sections: as TOML, and how two of them differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Sections = Mapping[str, Mapping[str, Any]]
 
 
 def to_toml(sections: Sections) -> str:
-    """Return the sections as TOML, without what is None, for which it has no word.
+    """Return the sections as TOML, without values of None, which TOML cannot express.
 
     >>> print(to_toml({"simulation": {"rounds": 20, "target": None}}))
     [simulation]

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from losac._costs import COSTS
 from losac._files import write_whole
 from losac.history import History
 from losac.runs.layout import PARQUET, TABLE
 
-AFTER = ("bytes_up", "bytes_down", "gradients", "seconds")
-"""The columns after the round and the metrics."""
 
-
-class Table:
+class MetricsTable:
     """Writes the evaluations that a history has more than the time before."""
 
     def __init__(self, folder: Path) -> None:
@@ -26,7 +24,7 @@ class Table:
         self.written = 0
 
     def begin(self, history: History | None) -> None:
-        """Replace what is there by a history, for a run that goes on from it; by nothing for a new one."""
+        """Replace the content by a history, for a run that continues from it; by nothing for a new one."""
         self.written = 0
         if history is None:
             (self.folder / TABLE).unlink(missing_ok=True)
@@ -53,34 +51,36 @@ class Table:
         import pyarrow.parquet as pq
 
         buffer = io.BytesIO()
-        pq.write_table(pa.table(_columns(history)), buffer)
+        pq.write_table(pa.table(history.columns()), buffer)
         write_whole(self.folder / PARQUET, buffer.getvalue())
 
 
 def read_table(folder: Path) -> dict[str, np.ndarray] | None:
-    """Return the columns of the CSV; a last line that was cut off is left out. None where there is no line yet."""
+    """Return the columns of the CSV; a last line that was cut off is left out. None if there is no line yet."""
     try:
         text = (folder / TABLE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{folder / TABLE} is damaged: {error}") from None
     lines = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
     if len(lines) < 2 or lines[0][0] != "round":
         return None
+    needed = [*(name for name, cost in COSTS.items() if not cost.later), "seconds"]
+    missing = [name for name in needed if name not in lines[0]]
+    if missing:
+        raise ValueError(f"{folder / TABLE} is damaged: it has no column {missing[0]!r}")
     whole = [line for line in lines[1:] if len(line) == len(lines[0])]
     columns = np.array([[float(cell or "nan") for cell in line] for line in whole]).reshape(-1, len(lines[0])).T
     return dict(zip(lines[0], columns)) if len(whole) else None
 
 
-def _columns(history: History) -> dict[str, np.ndarray]:
-    return {"round": history.rounds, **history.metrics, **{name: getattr(history, name) for name in AFTER}}
-
-
 def _head(history: History) -> list[str]:
-    return list(_columns(history))
+    return list(history.columns())
 
 
 def _rows(history: History, first: int) -> list[list[Any]]:
-    columns = [column[first:].tolist() for column in _columns(history).values()]
+    columns = [column[first:].tolist() for column in history.columns().values()]
     return [["" if value != value else value for value in row] for row in zip(*columns)]
 
 

@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's manner: ``fit(X, y, groups=clients)``, ``predict``, pipelines and grid searches."""
+"""scikit-learn estimators: ``fit(X, y, groups=clients)``, ``predict``, pipelines and grid searches."""
 
 from losac.sklearn.classifier import FederatedClassifier
 from losac.sklearn.regressor import FederatedRegressor

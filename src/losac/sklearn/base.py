@@ -1,4 +1,4 @@
-"""What both estimators share: clients from groups, one simulated federation, a network's weights in plain arrays."""
+"""The common part of both estimators: clients from groups, one simulated federation, weights in plain arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from losac._settings import nearest
+from losac import _random
+from losac._checks import NONNEGATIVE, check_flag, check_number, is_list, is_whole, nearest
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm
 from losac.data import FederatedData, partition
-from losac.history import DivergedError, History, simulate
+from losac.history import DivergedError, History
 from losac.models import Dense
+from losac.simulation import simulate
 from losac.sklearn import steps
 from losac.task import Task
 
@@ -25,7 +27,7 @@ Array = NDArray[Any]
 
 
 class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
-    """The settings, the federation and the forward pass; the loss is the subclass's."""
+    """The settings, the federation and the forward pass; subclasses define the loss."""
 
     __metadata_request__fit: ClassVar = {"groups": True}
 
@@ -64,7 +66,10 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _train(self, X: Array, y: Array, groups: Any, outputs: int, classes: int | None) -> None:
-        """Run the federation; keep its history, and the network on inputs as they come."""
+        """Run the federation; keep its history, and the network for unscaled inputs."""
+        check_flag("standardize", self.standardize)
+        check_number("l1", self.l1, NONNEGATIVE)
+        check_number("l2", self.l2, NONNEGATIVE)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         mean, scale = _moments(X) if self.standardize else (np.zeros(X.shape[1]), np.ones(X.shape[1]))
         rows = ((X - mean) / scale).astype(np.float32)
@@ -89,7 +94,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
         if not _whole(self.n_clients):
             raise ValueError(f"n_clients={self.n_clients!r} must be a whole number of at least 1")
         clients = min(int(self.n_clients), len(y))
-        parts = partition.deal(y, clients, self.partition, np.random.default_rng(seed))
+        parts = partition.deal(y, clients, self.partition, _random.dealing_generator(seed))
         return np.arange(len(parts)), parts
 
     def _run(self, task: Task, seed: int, linear: bool) -> tuple[float, History]:
@@ -129,28 +134,28 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 def _moments(X: Array) -> tuple[Array, Array]:
-    """Return mean and spread of the columns; 1 for the spread of constant ones."""
+    """Return mean and standard deviation of the columns; 1 for the deviation of constant columns."""
     mean, scale = X.mean(0), X.std(0)
     return mean, np.where(scale > 10 * np.finfo(float).eps * np.abs(mean), scale, 1.0)
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and int(value) >= 1
+    return is_whole(value) and value >= 1
 
 
 def _sizes(hidden: Any) -> tuple[int, ...]:
-    sizes = (hidden,) if isinstance(hidden, numbers.Integral) else tuple(hidden)
+    sizes = (hidden,) if isinstance(hidden, numbers.Number) else tuple(hidden) if is_list(hidden) else (None,)
     if not all(map(_whole, sizes)):
         raise ValueError(f"hidden_layer_sizes={hidden!r} must hold whole numbers of at least 1, one per hidden layer")
     return tuple(int(size) for size in sizes)
 
 
 def _named(name: Any, local_steps: int, blocks: int) -> Algorithm:
-    """Return the algorithm of a name, LoSAC in exact scaling; its step size comes later."""
-    if name not in ALGORITHMS:
+    """Return the algorithm of a name, LoSAC in exact scaling; the step size is set later."""
+    if not isinstance(name, str) or name not in ALGORITHMS:
         hint = nearest(name, list(ALGORITHMS)) if isinstance(name, str) else ""
         raise ValueError(
-            f"algorithm={name!r} is none of losac.algorithms{hint}; give one of their names, or an object such as "
+            f"algorithm={name!r} is not in losac.algorithms{hint}; give one of their names, or an object such as "
             "losac.algorithms.fedprox(0.01, 5, mu=0.1)"
         )
     settings: dict[str, Any] = {"scaling": "exact"} if name == "losac" else {}

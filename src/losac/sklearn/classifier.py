@@ -20,35 +20,35 @@ from losac.task import Task, classification
 class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
     """Logistic or softmax regression, or a network, trained in a simulated federation; a scikit-learn classifier.
 
-    It minimises the mean cross-entropy of all rows plus the penalty: what a single machine would minimise, whatever the
-    clients' sizes.
+    It minimises the mean cross-entropy of all rows plus the penalty, as a single machine would, for any sizes of the
+    clients.
 
     Args:
-      algorithm: a name of :data:`losac.algorithms.ALGORITHMS` (``"losac"`` in its exact scaling), or an algorithm made
-        with all its settings, whose own step size, local steps and blocks then count.
+      algorithm: a name of :data:`losac.algorithms.ALGORITHMS` (``"losac"`` in its exact scaling), or an algorithm with
+        all its settings; its own step size, local steps and blocks are then used.
       step_size: η; ``"auto"``: 12/(TL) for LoSAC, with T local steps and L the curvature of the mean loss at its start,
-        and 1/L for the others, with L the largest of a client. A third and a twelfth of it are tried where a run
-        overshoots, that is, in the end has lost over 1 % of what its loss had fallen by. Found for standardised inputs.
+        and 1/L for the others, with L the largest of a client. If a run overshoots (by the end it gives back over 1 %
+        of the decrease of its loss), a third and then a twelfth of it are tried. It is found for standardised inputs.
       hidden_layer_sizes: the ReLU units of each hidden layer; none for regression.
       rounds: how many rounds are run.
       clients_per_round: S; all clients by default.
-      local_steps, blocks: T and M: a client's steps in a round, and into how many blocks its rows are cut (at most the
-        rows of the smallest client).
-      l1, l2: strengths of the penalty l1·‖W‖₁ + l2/2·‖W‖² of the weights on standardised inputs, taken in by proximal
-        steps; intercepts are free. Algorithms without such a step refuse them.
-      n_clients, partition: how many clients the rows are dealt to, and how (``"iid"``, ``"sorted"``,
-        ``"dirichlet:0.3"``…), where ``fit`` is told no groups; never more clients than rows.
-      standardize: whether columns are brought to mean 0 and spread 1 before training. The weights kept are for
-        inputs as they come.
-      random_state: decides who holds which rows, who takes part, and initial weights.
+      local_steps, blocks: T and M: a client's steps in a round, and the number of blocks of its rows (at most the rows
+        of the smallest client).
+      l1, l2: strengths of the penalty l1·‖W‖₁ + l2/2·‖W‖² of the weights on standardised inputs, applied by proximal
+        steps; intercepts are not penalised. Algorithms without a proximal step refuse them.
+      n_clients, partition: the number of clients to share the rows among, and how (``"iid"``, ``"sorted"``,
+        ``"dirichlet:0.3"``…), if ``fit`` gets no groups; never more clients than rows.
+      standardize: whether to scale columns to mean 0 and standard deviation 1 before training. The weights kept are for
+        unscaled inputs.
+      random_state: decides which client holds which rows, which clients take part, and the initial weights.
 
     Attributes:
       classes_: the labels.
       coefs_, intercepts_: weights and intercepts of each layer.
       clients_: the names of the clients.
       history_: the :class:`losac.History` of the run: losses, bytes, gradients.
-      step_size_: the step size that was used.
-      n_iter_: the rounds run.
+      step_size_: the step size used.
+      n_iter_: the number of rounds.
       n_features_in_, feature_names_in_: of the inputs seen in ``fit``.
 
     >>> from sklearn.datasets import load_iris
@@ -70,7 +70,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         return self
 
     def decision_function(self, X: Any) -> Array:
-        """Return the logits [n, classes]; of two classes the logit [n] of the second."""
+        """Return the logits [n, classes]; for two classes, the logit [n] of the second."""
         outputs = self._outputs(X)
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 

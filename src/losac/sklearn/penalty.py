@@ -8,7 +8,7 @@ from losac.prox import ElasticNet, Regularizer
 
 
 class WeightPenalty(ElasticNet):
-    """The elastic net λ₁‖W‖₁ + λ₂/2 ‖W‖² of the weight matrices; intercepts are left alone.
+    """The elastic net λ₁‖W‖₁ + λ₂/2 ‖W‖² of the weight matrices; intercepts are not penalised.
 
     >>> import numpy as np
     >>> penalty = WeightPenalty(1.0, 0.0)
@@ -17,14 +17,14 @@ class WeightPenalty(ElasticNet):
     """
 
     def leaf_value(self, v: Any) -> Any:
-        """Return the penalty of a matrix, 0 of anything else."""
+        """Return the penalty of a matrix, and 0 for anything else."""
         return super().leaf_value(v) if v.ndim == 2 else (v * 0).sum()
 
     def leaf_prox(self, v: Any, step: Any) -> Any:
-        """Shrink a matrix; return anything else."""
+        """Shrink a matrix; return anything else unchanged."""
         return super().leaf_prox(v, step) if v.ndim == 2 else v
 
 
 def penalty(l1: float, l2: float) -> Regularizer | None:
-    """Return the regulariser of two strengths; None where both are zero."""
+    """Return the regulariser of two strengths; None if both are zero."""
     return WeightPenalty(l1, l2) if l1 or l2 else None

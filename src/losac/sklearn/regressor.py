@@ -1,4 +1,4 @@
-"""Least squares, linear or by a network, trained in a federation."""
+"""Least squares, linear or with a network, trained in a federation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     """Linear regression, or a network, trained in a simulated federation; a scikit-learn regressor.
 
     It minimises the mean of half the squared errors of all rows plus the penalty. With ``standardize`` the targets are
-    brought to mean 0 and spread 1 as well, and the penalty is of the weights in these units. The arguments and
-    attributes are those of :class:`FederatedClassifier`, but for ``classes_``.
+    also scaled to mean 0 and standard deviation 1, and the penalty is on the weights in these units. The arguments and
+    attributes are those of :class:`FederatedClassifier`, without ``classes_``.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True)

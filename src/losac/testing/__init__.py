@@ -1,4 +1,4 @@
-"""The laws that every algorithm here is tested against, for an algorithm of your own."""
+"""The laws that every algorithm of the library must pass, to check your own algorithm."""
 
 from losac.testing.check import check_algorithm
 from losac.testing.regimes import BIASED, EXACT, REFUSED, Regime

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
+from losac._checks import POSITIVE, check_choice, check_number
 from losac._devices import prepare_jax
 from losac.algorithms.contract import Algorithm
 from losac.testing import contract, laws
@@ -22,19 +23,19 @@ def check_algorithm(
     raise_: bool = True,
     **settings: Any,
 ) -> Report:
-    """Try an algorithm of your own on the laws that every algorithm of this library keeps.
+    """Try your algorithm on the laws that every algorithm of this library keeps.
 
-    First those of the contract, by calling its functions: settings are checked, and say all there is to say; states
-    keep their structure and dtype; functions are pure; the server needs the sum of the uploads only, unless it says
-    otherwise; what uploads are credited is what clients hold. Where these hold, those of runs: the seed decides;
-    layouts, pieces and resumes change nothing; and on quadratics whose clients disagree, with ten clients, it ends
+    First those of the contract, by calling its functions: settings are checked, and are complete; states
+    keep their structure and dtype; functions are pure; the server needs only the sum of the uploads, unless it says
+    otherwise; what uploads are credited is what clients hold. If these hold, those of runs: the seed decides;
+    layouts, pieces and resumes change nothing; and on quadratics with ten clients that disagree, it ends
     where you promise.
 
     Args:
-      algorithm: a class, made with the step size share/L for curvature L, 5 local steps and M blocks; an algorithm,
-        whose step size and blocks are replaced by these; or a function ``(L, regime) -> algorithm`` where some
+      algorithm: a class, made with the step size share/L for curvature L, 5 local steps and M blocks; an algorithm;
+        these replace its step size and blocks; or a function ``(L, regime) -> algorithm`` if some
         setting must fit the curvature, or the number of clients sampled in the regime.
-      full: what becomes of it with all clients and full gradients: ``"exact"`` (it reaches the optimum to 1e-9),
+      full: the outcome with all clients and full gradients: ``"exact"`` (it reaches the optimum to 1e-9),
         ``"biased"`` (it stays 1e-3 away) or ``"refused"``. Without a promise it must end nearer than it began.
       sampling: the same with 3 of 10 clients sampled. Without a promise it is not tried; methods that need all clients
         must be refused.
@@ -55,6 +56,11 @@ def check_algorithm(
     'structure and dtype stay'
     """
     prepare_jax()
+    for name, promise in (("full", full), ("sampling", sampling), ("random_blocks", random_blocks)):
+        check_choice(name, promise, (None, *get_args(Promise)))
+    check_number("share", share, POSITIVE)
+    if not isinstance(algorithm, Algorithm) and not callable(algorithm):
+        raise TypeError(f"algorithm must be an algorithm, its class or a function that makes one, not {algorithm!r}")
     make = maker(algorithm, share, settings)
     made, findings = _made(make, RANDOM_BLOCKS)
     if made is None:
@@ -98,7 +104,7 @@ def _runs(make: Make, made: Algorithm, promises: tuple[Promise | None, ...]) -> 
 
 
 def _made(make: Make, regime: Regime) -> tuple[Algorithm | None, list[Finding]]:
-    """Return the algorithm, or a finding that says why there is none."""
+    """Return the algorithm, or a finding that says why it cannot be made."""
     try:
         made = make(laws.problem().curvature, regime)
     except (TypeError, ValueError) as error:

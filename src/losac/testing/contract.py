@@ -9,18 +9,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from losac import _random
 from losac._compat import enable_x64
-from losac.algorithms.contract import Algorithm, Federation, Local, Phase, Received
+from losac.algorithms.contract import (
+    Algorithm,
+    Federation,
+    Gradient,
+    Local,
+    Phase,
+    Received,
+    ValuedGradient,
+    checked_upload,
+)
+from losac.algorithms.walk import Step, walk
 from losac.prox import zero
+from losac.simulation.program.setup import cast_numbers
 from losac.testing.regimes import BLOCKS, CLIENTS, SAMPLED, STEPS
 from losac.testing.report import Finding
-from losac.trees import Tree, add, map_trees
+from losac.trees import Tree, add, map_trees, squared_norm
 
 ROUNDING = 1e-12
 
 
-class Stage(NamedTuple):
-    """What a function was given and what it returned in its place."""
+class Call(NamedTuple):
+    """What a function was given and what it returned for it."""
 
     function: str
     what: str
@@ -28,17 +40,45 @@ class Stage(NamedTuple):
     after: Tree
 
 
-class Visit(NamedTuple):
+class Watched:
+    """A phase that keeps a client's calls, for the law on structure."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase, self.table = phase, phase.table
+        self.calls: list[Call] = []
+
+    def begin(self, here: Local, message: Tree, client: Tree) -> tuple[Tree, Tree]:
+        """Begin."""
+        local, kept = self.phase.begin(here, message, client)
+        self.calls.append(Call("begin", "the client's state", client, kept))
+        return local, kept
+
+    def step(self, here: Local, message: Tree, client: Tree, local: Tree, grad: Gradient, *y: Tree) -> Tree:
+        """Take a step."""
+        after = self.phase.step(here, message, client, local, grad, *y)
+        if y:
+            self.calls.append(Call("step", "the table's entry", y[0], after[1]))
+        self.calls.append(Call("step", "the local variables", local, after[0] if y else after))
+        return after
+
+    def end(self, here: Local, message: Tree, client: Tree, local: Tree) -> tuple[Tree, Tree]:
+        """End."""
+        upload, last = self.phase.end(here, message, client, local)
+        self.calls.append(Call("end", "the client's state", client, last))
+        return upload, last
+
+
+class WatchedWork(NamedTuple):
     """What one client uploads and keeps, and what its functions changed on the way."""
 
     upload: Tree
     client: Tree
     table: Tree
-    stages: list[Stage]
+    calls: list[Call]
 
 
 def settings_are_checked(algorithm: Algorithm) -> list[Finding]:
-    """Wrong and unknown settings are refused by name, and the settings are all there is to an algorithm."""
+    """Wrong and unknown settings are refused by name, and the settings describe an algorithm completely."""
     law = "settings are checked"
     found = []
     for bad in (-1.0, 0.0, math.nan):
@@ -57,7 +97,7 @@ def settings_are_checked(algorithm: Algorithm) -> list[Finding]:
 
 
 def settings_say_all(algorithm: Algorithm) -> list[Finding]:
-    """An algorithm made anew from its settings, or from its leaves, is the same one: so it is saved, swept and sent."""
+    """An algorithm made again from its settings, or its leaves, is the same: so it can be saved, swept and sent."""
     law, given = "settings say all", vars(algorithm)
     leaves, structure = jax.tree.flatten(algorithm)
     made = {
@@ -67,7 +107,7 @@ def settings_say_all(algorithm: Algorithm) -> list[Finding]:
     found = []
     for where, other in made.items():
         lost = [name for name, value in given.items() if name not in vars(other) or not _same(value, vars(other)[name])]
-        words = f"made anew it has lost or changed {', '.join(lost)}" if lost else "the same"
+        words = f"made again it has lost or changed {', '.join(lost)}" if lost else "the same"
         found.append(Finding(law, where, not lost, words))
     return found
 
@@ -77,12 +117,29 @@ def structure_stays(algorithm: Algorithm) -> list[Finding]:
     found = []
     for dtype in ("float32", "float64"):
         with enable_x64(dtype == "float64"):
-            stages = _round(algorithm, _start(dtype))[1]
-        changed = [stage for stage in stages if _kind(stage.before) != _kind(stage.after)]
-        broken = {f"{s.function} changes {s.what} from {_kind(s.before)} to {_kind(s.after)}" for s in changed}
+            calls = _round(algorithm, _start(dtype))[1]
+        changed = [call for call in calls if _kind(call.before) != _kind(call.after)]
+        broken = {f"{c.function} changes {c.what} from {_kind(c.before)} to {_kind(c.after)}" for c in changed}
         words = "; ".join(sorted(broken)) or "every function returns what it was given in kind"
         found.append(Finding("structure and dtype stay", dtype, not broken, words))
     return found
+
+
+def uploads_are_arrays(algorithm: Algorithm) -> list[Finding]:
+    """Every leaf of an upload is an array: a Python number has no dtype, and so no size and no sum.
+
+    The settings' numbers are arrays here, as in an engine.
+    """
+    law, now, words = "uploads are arrays", cast_numbers(algorithm, np.float64).at(0), ""
+    with enable_x64(True):
+        x = _start("float64")
+        for phase in now.phases():
+            upload = _trace(now, phase, x, phase.broadcast(now.init(x)), 0).upload
+            try:
+                checked_upload(now, upload)
+            except TypeError as error:
+                words = str(error)
+    return [Finding(law, "", not words, words or "every leaf has a dtype")]
 
 
 def functions_are_pure(algorithm: Algorithm) -> list[Finding]:
@@ -97,7 +154,7 @@ def functions_are_pure(algorithm: Algorithm) -> list[Finding]:
 
 
 def sum_is_enough(algorithm: Algorithm) -> list[Finding]:
-    """The server's update needs the sum of the uploads and nothing else of them, unless it says ``server_rows``."""
+    """The server's update needs only the sum of the uploads, unless it says ``server_rows``."""
     law = "the sum is enough"
     if algorithm.server_rows:
         return [Finding(law, "", True, "not claimed: server_rows says that single uploads are needed")]
@@ -115,7 +172,7 @@ def sum_is_enough(algorithm: Algorithm) -> list[Finding]:
 
 
 def credits_add_up(algorithm: Algorithm) -> list[Finding]:
-    """What a client holds after its first upload is what that upload was credited, and moving it moves no model."""
+    """A client holds after its first upload what that upload was credited, and moving the credit moves no model."""
     law = "credits add up"
     if type(algorithm).credit is Algorithm.credit:
         return [Finding(law, "", True, "not claimed: the server keeps no sum over the clients' states")]
@@ -124,9 +181,9 @@ def credits_add_up(algorithm: Algorithm) -> list[Finding]:
     with enable_x64(True):
         x = _start("float64")
         server = algorithm.init(x)
-        visit = _visit(algorithm, algorithm, x, algorithm.broadcast(server), 1)
-        credit = algorithm.credit(visit.upload)
-        apart = _apart(credit, algorithm.holding(here, x, visit.client, visit.table))
+        trace = _trace(algorithm, algorithm, x, algorithm.broadcast(server), 1)
+        credit = algorithm.credit(trace.upload)
+        apart = _apart(credit, algorithm.holding(here, x, trace.client, trace.table))
         moved = _apart(algorithm.model(server), algorithm.model(algorithm.shift(here, server, credit)))
     words = "so far is what the client holds after its first upload from what that was credited"
     return [
@@ -138,6 +195,7 @@ def credits_add_up(algorithm: Algorithm) -> list[Finding]:
 LAWS = (
     settings_are_checked,
     settings_say_all,
+    uploads_are_arrays,
     structure_stays,
     functions_are_pure,
     sum_is_enough,
@@ -149,54 +207,47 @@ def _start(dtype: str) -> Tree:
     return {"w": jnp.linspace(-1, 1, 6, dtype=dtype).reshape(2, 3), "b": jnp.ones(3, dtype)}
 
 
-def _round(algorithm: Algorithm, x: Tree, late: bool = False) -> tuple[Tree, list[Stage]]:
-    """Return the server's state after one round of three clients, and all stages on the way.
+def _round(algorithm: Algorithm, x: Tree, late: bool = False) -> tuple[Tree, list[Call]]:
+    """Return the server's state after one round of three clients, and all calls during it.
 
-    With ``late`` a fourth client has its functions called before the update, and is left out of the sum.
+    With ``late`` a fourth client's functions are called before the update, but it is left out of the sum.
     """
     algorithm = algorithm.at(0)
-    server, stages = algorithm.init(x), []
+    server, calls = algorithm.init(x), []
     here = Federation(CLIENTS, SAMPLED, zero().prox)
     for phase in algorithm.phases():
         message, total = phase.broadcast(server), None
         for client in range(SAMPLED):
-            visit = _visit(algorithm, phase, x, message, client)
-            upload, row = visit.upload, algorithm.init_server_row(x)
+            trace = _trace(algorithm, phase, x, message, client)
+            upload, row = trace.upload, algorithm.init_server_row(x)
             if algorithm.server_rows and phase is algorithm:
                 upload, kept = algorithm.receive(row, upload)
-                stages.append(Stage("receive", "the server's row", row, kept))
+                calls.append(Call("receive", "the server's row", row, kept))
             total = upload if total is None else add(total, upload)
-            stages += visit.stages
+            calls += trace.calls
         if late:
-            _visit(algorithm, phase, x, message, SAMPLED)
+            _trace(algorithm, phase, x, message, SAMPLED)
         renewed = phase.update(here, server, Received(total, SAMPLED))
-        stages.append(Stage("update", "the server's state", server, renewed))
+        calls.append(Call("update", "the server's state", server, renewed))
         server = renewed
-    return server, stages
+    return server, calls
 
 
-def _visit(algorithm: Algorithm, phase: Phase, x: Tree, message: Tree, number: int) -> Visit:
+def _trace(algorithm: Algorithm, phase: Phase, x: Tree, message: Tree, number: int) -> WatchedWork:
     def gradient(params: Tree) -> Tree:
         return map_trees(lambda leaf: (number + 1) * (leaf - number), params)
 
-    here = Local(CLIENTS, SAMPLED, zero().prox, BLOCKS, STEPS, gradient, number, jax.random.key(0))
-    client = algorithm.init_client(x)
-    local, kept = phase.begin(here, message, client)
-    stages = [Stage("begin", "the client's state", client, kept)]
-    y = algorithm.init_entry(x) if phase.table else None
-    for _ in range(0 if phase.draw.steps == 0 else 2):
-        if phase.table:
-            moved, entry = phase.step(here, message, kept, local, gradient, y)
-            stages.append(Stage("step", "the table's entry", y, entry))
-            y = entry
-        else:
-            moved = phase.step(here, message, kept, local, gradient)
-        stages.append(Stage("step", "the local variables", local, moved))
-        local = moved
-    upload, last = phase.end(here, message, kept, local)
-    others = [algorithm.init_entry(x)] * (BLOCKS - 1)
-    table = map_trees(lambda *entries: jnp.stack(entries), y, *others) if phase.table else ()
-    return Visit(upload, last, table, [*stages, Stage("end", "the client's state", kept, last)])
+    def with_value(params: Tree) -> tuple[Any, Tree]:
+        loss = squared_norm(map_trees(lambda leaf: leaf - number, params)) * ((number + 1) / 2)
+        return loss, gradient(params)
+
+    here = Local(CLIENTS, SAMPLED, zero().prox, BLOCKS, STEPS, gradient, number, _random.run_key(0))
+    watched, table = Watched(phase), {0: algorithm.init_entry(x)} if phase.table else {}
+    steps = [Step(ValuedGradient(gradient, with_value))] * (0 if phase.draw.steps == 0 else 2)
+    walked = walk(watched, here, message, algorithm.init_client(x), steps, table)
+    entries = [*table.values(), *[algorithm.init_entry(x)] * (BLOCKS - 1)]
+    stacked = map_trees(lambda *entries: jnp.stack(entries), *entries) if phase.table else ()
+    return WatchedWork(walked.upload, walked.client, stacked, watched.calls)
 
 
 def _kind(tree: Tree) -> str:
@@ -211,13 +262,13 @@ def _apart(a: Tree, b: Tree) -> float:
 
 
 def same_structure(a: Tree, b: Tree) -> bool:
-    """Whether two trees differ in their leaves alone."""
+    """Whether two trees differ only in their leaves."""
     first: Any = jax.tree.structure(a)
     return bool(first == jax.tree.structure(b))
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two settings are equal; those that are settings of their own (transforms) by their leaves."""
+    """Whether two settings are equal; nested settings (transforms) by their leaves."""
     if a is b or (same_structure(a, 0) and a == b):
         return True
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b))

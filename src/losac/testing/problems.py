@@ -18,7 +18,7 @@ Array = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Quadratic:
-    """Heterogeneous least squares f_i(w) = Σ_r ½ (a_r·w − b_r)², each client with an optimum of its own."""
+    """Heterogeneous least squares f_i(w) = Σ_r ½ (a_r·w − b_r)², each client with its own optimum."""
 
     data: FederatedData
     task: Task
@@ -38,7 +38,7 @@ class Quadratic:
         return [np.linalg.solve(x.T @ x, x.T @ y) for x, y in clients]
 
     def distance(self, params: Any) -> float:
-        """Return the largest distance of an entry from the optimum's."""
+        """Return the largest distance of an entry from the optimum."""
         return float(np.abs(np.asarray(params) - self.optimum).max())
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.facts import BIASED as BIASED
+from losac.algorithms.facts import EXACT as EXACT
+from losac.algorithms.facts import LOCAL_STEPS, Scale
+from losac.algorithms.facts import REFUSED as REFUSED
+from losac.algorithms.facts import Promise as Promise
 
-Promise = Literal["exact", "biased", "refused"]
-
-EXACT: Promise = "exact"
-BIASED: Promise = "biased"
-REFUSED: Promise = "refused"
-
-CLIENTS, SAMPLED, STEPS, BLOCKS = 10, 3, 5, 4
+CLIENTS, SAMPLED, STEPS, BLOCKS = 10, 3, LOCAL_STEPS, 4
 
 
 class Regime(NamedTuple):
@@ -22,6 +21,10 @@ class Regime(NamedTuple):
     name: str
     sampled: int
     blocks: int
+
+    def scale(self, curvature: float) -> Scale:
+        """Return the scale of a problem of this curvature in the regime."""
+        return Scale(curvature, CLIENTS, self.sampled, self.blocks)
 
 
 FULL = Regime("full participation, full gradients", CLIENTS, 1)

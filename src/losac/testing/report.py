@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One law, where it was tried, whether it held, and in words what was seen.
+    """One law: where it was tried, whether it held, and the observation in words.
 
-    ``measured`` and ``allowed`` are the numbers compared, where the law compares numbers.
+    ``measured`` and ``allowed`` are the numbers compared, if the law compares numbers.
     """
 
     law: str
@@ -22,8 +22,8 @@ class Finding:
     def __str__(self) -> str:
         verdict = "holds" if self.passed else "BROKEN"
         numbers = "" if self.measured is None else f" (measured {self.measured:.3g}, allowed {self.allowed:.3g})"
-        place = f", {self.where}" if self.where else ""
-        return f"{self.law}{place}: {verdict}: {self.words}{numbers}"
+        where = f", {self.where}" if self.where else ""
+        return f"{self.law}{where}: {verdict}: {self.words}{numbers}"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Report:
         return tuple(finding for finding in self.findings if not finding.passed)
 
     def raise_failures(self) -> None:
-        """Raise AssertionError that lists the broken laws, where there are any."""
+        """Raise an AssertionError that lists the broken laws, if there are any."""
         if self.failures:
             broken = "\n".join(f"- {finding}" for finding in self.failures)
             raise AssertionError(

@@ -1,35 +1,30 @@
-"""What a round costs, read off the algorithm's functions as the compiled simulator reads it off its program."""
+"""What a round costs, measured on the algorithm's functions as the compiled simulator measures it on its program."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
-import jax.numpy as jnp
 
-from losac.algorithms.contract import Algorithm, Local
-from losac.federation.shapes import message_like, payload_like
-from losac.simulation.client import Tally
-from losac.simulation.costs import Costs
+from losac.algorithms.contract import Algorithm
+from losac.federation.shapes import message_like, payload_like, traced_upload
+from losac.simulation.program.client import Tally
+from losac.simulation.program.costs import Costs
 from losac.trees import Tree, nbytes, zeros
 
 
 def costs(algorithm: Algorithm, params: Tree, model_state: Tree, clients: int, sampled: int) -> tuple[Costs, ...]:
     """Return the bytes and the gradients of one client in every phase."""
     found, also = [], nbytes(model_state)
-    for place in range(len(algorithm.phases())):
+    for index in range(len(algorithm.phases())):
         tally = Tally()
-        jax.eval_shape(lambda x, p=place, t=tally: _walk(algorithm, p, x, clients, sampled, t), params)
-        down = nbytes(message_like(algorithm, place, params)) + also
-        up = nbytes(payload_like(algorithm, place, params, clients, sampled)) + also
+        jax.eval_shape(lambda x, p=index, t=tally: _count(algorithm, p, x, clients, sampled, t), params)
+        down = nbytes(message_like(algorithm, index, params)) + also
+        up = nbytes(payload_like(algorithm, index, params, clients, sampled)) + also
         found.append(Costs(down, up, tally.per_step, tally.full))
     return tuple(found)
 
 
-def _walk(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled: int, tally: Tally) -> Tree:
+def _count(algorithm: Algorithm, phase_index: int, params: Tree, clients: int, sampled: int, tally: Tally) -> Tree:
     """Go through a client's work once, with one step, and count the gradients that it asks for."""
-    now = algorithm.at(0)
-    phase, nought = now.phases()[place], jnp.zeros((), jnp.int32)
 
     def full(x: Tree) -> Tree:
         tally.full += 1
@@ -39,13 +34,4 @@ def _walk(algorithm: Algorithm, place: int, params: Tree, clients: int, sampled:
         tally.per_step += 1
         return zeros(x)
 
-    here = Local(
-        clients, sampled, lambda x, step: x, phase.draw.blocks, nought + 1, full, nought, jax.random.key(0)
-    )  # fmt: skip
-    message = phase.broadcast(now.init(params))
-    local, client = phase.begin(here, message, now.init_client(params))
-    if phase.draw.steps != 0:
-        entry: Any = (now.init_entry(params),) if phase.table else ()
-        local = phase.step(here, message, client, local, one, *entry)
-        local = local[0] if phase.table else local
-    return phase.end(here, message, client, local)[0]
+    return traced_upload(algorithm.at(0), phase_index, params, clients, sampled, one, full)

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from losac import _random
 from losac.algorithms.contract import Algorithm, Federation, Received
 from losac.federation.arrays import as_numpy, border
-from losac.federation.eager import EagerWorker, plain
+from losac.federation.draws import plain
+from losac.federation.eager import EagerWorker, check_means
 from losac.federation.shapes import decode
 from losac.federation.torch import start_params, start_state, torch_worker
 from losac.federation.work import Assignment, Kept, Message
-from losac.simulation import setup
-from losac.simulation.client import averages_by_weight, summed
-from losac.simulation.costs import lot
-from losac.simulation.engine import Measured
-from losac.simulation.sampling import Sampler, draw_clients
+from losac.history.measured import NOBODY, Measurements
+from losac.metrics.declared import is_whole
+from losac.simulation.engines.identity import Identity, admitted, fitted, identify
+from losac.simulation.engines.intervals import ends, pieces
+from losac.simulation.engines.schedule import empty_schedule, fill
+from losac.simulation.options import SimulationOptions
+from losac.simulation.program import setup
+from losac.simulation.program.arrays import cast
+from losac.simulation.program.client import averages_by_weight, summed
+from losac.simulation.sampling import Sampler
 from losac.task import Task
 from losac.torch import together
 from losac.torch.costs import costs
-from losac.torch.courses import Clients, Courses
+from losac.torch.courses import Courses, PhaseClients
 from losac.torch.trees import over_clients, tensors, torch
 from losac.trees import Tree, map_trees
 
 
 class State(NamedTuple):
-    """All that changes from round to round; what is kept for the clients leads with their number N."""
+    """All that changes from round to round; what is kept for the clients leads with their number N.
+
+    ``identity`` says what a returned state belongs to.
+    """
 
     round: int
     server: Tree
     model_state: Tree
     kept: Kept
     rows: Tree
+    identity: Any = ()
 
 
 class Engine:
@@ -44,56 +55,66 @@ class Engine:
 
     Args:
       module: the model, on its device and in the run's dtype; only called.
-      loss, metrics: of outputs and targets, means over a batch.
+      loss, metrics: of outputs and targets; the loss is a mean over a batch.
       task: the data, the weights, the reduction and the regulariser; its loss is not used.
       algorithm: the method.
-      plan: the number of clients per round, the dtype, the clients' own numbers of steps.
-      seed: of everything random but the first model, which is the module's.
-      vectorize: whether the clients of a round work at once; None: where they can.
+      options: what to run; the seed does not decide the first model, which is the module's.
+      vectorize: whether the clients of a round work at once; None: if they can.
     """
 
     def __init__(
-        self, module: Any, loss: Any, metrics: Any, task: Task, algorithm: Algorithm, plan: setup.Plan, seed: int,
-        vectorize: bool | None,
+        self, module: Any, loss: Any, metrics: Any, task: Task, algorithm: Algorithm,
+        options: SimulationOptions, vectorize: bool | None,
     ) -> None:  # fmt: skip
         assert task.regularizer is not None
         pytorch, data, one = torch(), task.data, next(module.parameters())
-        self.task, self.plan, self.seed, self.device = task, plan, seed, one.device
-        self.algorithm: Any = setup.cast_numbers(algorithm, plan.dtype)
+        self.task, self.options, self.device = task, options, one.device
+        self.algorithm: Any = setup.cast_numbers(algorithm, options.dtype)
         self.sizes, self.clients = np.asarray(data.sizes), data.num_clients
-        self.steps = np.stack([setup.step_counts(p, algorithm, self.sizes, plan) for p in algorithm.phases()])
-        self.weights = (self.clients * task.client_weights).astype(plan.dtype)
-        self.regularizer = setup.cast_numbers(task.regularizer, plan.dtype)
+        self.steps = setup.all_step_counts(algorithm, self.sizes, options).astype(np.int64)
+        self.weights = (self.clients * task.client_weights).astype(options.dtype)
+        self.regularizer = setup.cast_numbers(task.regularizer, options.dtype)
 
         def examples(x: Any, y: Any) -> tuple[Any, Any]:
-            x, y = (pytorch.tensor(np.asarray(a), device=self.device) for a in (x, y))
+            x, y = (pytorch.tensor(cast(a, options.dtype), device=self.device) for a in (x, y))
             x, y = (a.to(one.dtype) if a.is_floating_point() else a for a in (x, y))
             return x, y if y.is_floating_point() or y.dtype == pytorch.bool else y.long()
 
-        options = {"metrics": metrics, "regularizer": task.regularizer, "reduction": task.reduction}
+        problem = {"regularizer": task.regularizer, "reduction": task.reduction}
         x, y = examples(data.x, data.y)
-        self.whole = torch_worker(algorithm, module, loss, x, y, **options)
+        self.declared = frozenset(name for name, metric in (metrics or {}).items() if is_whole(metric))
+        trained_on = {} if isinstance(task.test, tuple) else dict(metrics or {})
+        means = {name: metric for name, metric in trained_on.items() if name not in self.declared}
+        self.whole = torch_worker(algorithm, module, loss, x, y, metrics=trained_on, **problem)
+        parts = torch_worker(algorithm, module, loss, x, y, metrics=means, **problem)
         self.workers = [
-            self.whole.simulated(int(start), int(rows), None if plan.local_steps is None else int(plan.local_steps[i]))
+            parts.simulated(int(start), int(rows), None if options.local_steps is None else int(options.local_steps[i]))
             for i, (start, rows) in enumerate(zip(data.offsets, self.sizes))
         ]
         self.test: EagerWorker | None = None
         if isinstance(task.test, tuple):
-            self.test = torch_worker(algorithm, module, loss, *examples(*task.test), **options)
+            uncut = algorithm.replace(blocks=None)  # only for inspection, so fewer rows than blocks will do
+            self.test = torch_worker(uncut, module, loss, *examples(*task.test), metrics=metrics, **problem)
         self.params, model_state = start_params(module), start_state(module)
-        self.costs = costs(self.algorithm, self.params, model_state, self.clients, plan.sampled)
-        self.network = together.Model(module, loss, x, y)
+        self.costs = costs(self.algorithm, self.params, model_state, self.clients, options.sampled)
+        self.network = together.Network(module, loss, x, y)
         first = tensors(self.workers[0].start(self.params), self.device)
-        row = tensors(border(self.algorithm.at(0).init_server_row(self.params), plan.dtype), self.device)
-        self.here = Federation(self.clients, plan.sampled, map_trees(float, task.regularizer).prox)
+        row = tensors(border(self.algorithm.at(0).init_server_row(self.params), options.dtype), self.device)
+        self.here = Federation(self.clients, options.sampled, map_trees(float, task.regularizer).prox)
         self.alone = self._alone(vectorize, algorithm, first, model_state)
         self.state = State(
             0, self._own(self.algorithm.at(0).init(self.params)), model_state, self._spread(first), self._spread(row)
         )
         self.broken = -1
+        self.tried_out = False
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What the states of the run belong to."""
+        return identify(self.task, self.algorithm, self.options, "torch")
 
     def _alone(self, vectorize: bool | None, algorithm: Algorithm, first: Kept, model_state: Tree) -> str:
-        """Return why the clients work one after the other; empty where they work at once."""
+        """Return why the clients work one after the other; empty if they work at once."""
         if vectorize is False:
             return "it was asked for"
         why = "the module keeps a state (batch statistics), which each client's steps renew" if model_state else ""
@@ -102,42 +123,45 @@ class Engine:
             raise ValueError(f"vectorize=True: {why}; leave vectorize out, and the clients work one after the other")
         return why
 
-    def run(self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]) -> Iterator[Measured]:
+    def run(
+        self, sampler: Sampler, stops: Sequence[int], live: bool, history: Callable[[], Any]
+    ) -> Iterator[Measurements]:
         """Run to each of the rounds in ``stops`` and evaluate there; the first may be the present round."""
-        for stop in stops:
-            visits = [np.zeros(0, int)]
-            while self.state.round < stop:
-                r = self.state.round
-                ids, active = draw_clients(
-                    sampler, self.seed, r, 1, self.clients, self.plan.sampled, history() if live else None
-                )
-                visits.append(ids[0][active[0]])
-                self.one_round(visits[-1])
-            values = {name: np.asarray([value]) for name, value in self.evaluate().items()}
-            yield Measured(np.asarray([stop]), values, [np.concatenate(visits)], self.broken)
+        for piece in pieces(self.state.round, stops, 1):
+            visits = NOBODY
+            if piece.length:
+                schedule, seen = empty_schedule(1, 1, self.options.sampled), history() if live else None
+                (visits,) = fill(schedule, [piece], sampler, self.options.seed, self.clients, seen)
+                self.one_round(visits.ids)
+            found = {name: np.asarray([value]) for name, value in self.evaluate().items()} if piece.stop else {}
+            values = {name: value for name, value in found.items() if name not in self.declared}
+            whole = {name: value for name, value in found.items() if name in self.declared}
+            yield Measurements(metrics=values, visits=[visits], broken=self.broken, whole=whole, **ends([piece]))
 
     def one_round(self, ids: np.ndarray) -> None:
         """Run all phases of one round."""
         r, server = self.state.round, self.state.server
-        key = jax.random.fold_in(jax.random.key(self.seed), r)
+        key = _random.round_key(_random.run_key(self.options.seed), r)
         now = self.algorithm.at(jnp.asarray(r, jnp.int32))
-        steps = now.draw_steps(jax.random.uniform(jax.random.fold_in(key, 2**31 - 1), (), jnp.float32))
-        for place, phase in enumerate(now.phases()):
-            phase_key = jax.random.fold_in(key, place)
-            if phase.chance is not None and not bool(lot(phase_key) < phase.chance):
+        steps = now.draw_steps(_random.steps_uniform(key))
+        for phase_index, phase in enumerate(now.phases()):
+            phase_key = _random.phase_key(key, phase_index)
+            if phase.chance is not None and not bool(_random.chance_uniform(phase_key) < phase.chance):
                 continue
             who = np.arange(self.clients) if phase.clients == "all" else ids
             random_steps = int(steps) if steps is not None and phase is now else None
-            content = self._own(_broadcast(place, self.algorithm, r, server))
+            content = self._own(_broadcast(phase_index, self.algorithm, r, server))
             message = Message(content, self.state.model_state)
-            weights = self.weights[who] if averages_by_weight(phase) else np.ones(len(who), self.plan.dtype)
+            weights = self.weights[who] if averages_by_weight(phase) else np.ones(len(who), self.options.dtype)
             work = self._one_by_one if self.alone else self._at_once
-            total, change = work(place, who, message, random_steps, weights)
-            count = np.asarray(weights.sum(), self.plan.dtype)
+            total, change = work(phase_index, who, message, random_steps, weights)
+            count = np.asarray(weights.sum(), self.options.dtype)
+            if not count > 0:
+                continue
             transforms = now.transforms_of(phase)
             if any(transform.on_the_sum for transform in transforms):
-                total = summed(transforms, jax.random.fold_in(phase_key, 2**31 - 3), total)
-            static, received = (place, self.clients, self.plan.sampled), Received(total, count)
+                total = summed(transforms, _random.sum_noise_key(phase_key), total)
+            static, received = (phase_index, self.clients, self.options.sampled), Received(total, count)
             server = self._own(_update(static, self.algorithm, self.regularizer, r, server, received))
             model_state = self._own(map_trees(lambda s, d, n=count: s + d / n, self.state.model_state, change))
             self.state = self.state._replace(server=server, model_state=model_state)
@@ -146,18 +170,19 @@ class Engine:
         self.broken = r + 1 if self.broken < 0 and not finite else self.broken
 
     def _one_by_one(
-        self, place: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
+        self, phase_index: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
-        """Let each client work by itself; return the sums of what they sent."""
+        """Let each client work alone; return the sums of what they sent."""
         r, kept, rows = self.state.round, self.state.kept, self.state.rows
         now = self.algorithm.at(jnp.asarray(r, jnp.int32))
         total: Any = None
         for slot, i in enumerate(who.tolist()):
-            at = (self.seed, r, place, i, slot, self.clients, self.plan.sampled, float(self.weights[i]), steps)
+            sizes = self.clients, self.options.sampled
+            at = (self.options.seed, r, phase_index, i, slot, *sizes, float(self.weights[i]), steps)
             result = self.workers[i].work(Assignment(*at), message, _row(kept, i))
             _put(kept, i, result.kept)
-            content = decode(now, place, result.upload.content)
-            if now.phases()[place] is now:
+            content = decode(now, phase_index, result.upload.content)
+            if now.phases()[phase_index] is now:
                 content, row = now.receive(_row(rows, i), content)
                 _put(rows, i, row)
             sent = map_trees(lambda a, w=weights[slot]: np.asarray(w * a), (content, result.upload.model_state))
@@ -166,21 +191,23 @@ class Engine:
         return content, change
 
     def _at_once(
-        self, place: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
+        self, phase_index: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
         """Let all clients of a phase work at once; return the sum of what they sent."""
         now = plain(self.algorithm, self.state.round)
-        phase, kept, rows = now.phases()[place], self.state.kept, self.state.rows
-        counts = self.steps[place][who] if steps is None else np.full(len(who), steps)
-        clients = Clients(who, self.task.data.offsets[:-1][who], self.sizes[who], counts)
-        courses = Courses(phase.draw, (self.seed, self.state.round, place), clients, int(self.sizes.max()))
-        share = np.ones(len(who), self.plan.dtype) if averages_by_weight(phase) else self.weights[who]
-        share = (share / self.sizes[who] if self.task.reduction == "mean" else share).astype(self.plan.dtype)
-        turn = together.Turn(now, phase, self.here, courses, share)
+        phase, kept, rows = now.phases()[phase_index], self.state.kept, self.state.rows
+        counts = self.steps[phase_index][who] if steps is None else np.full(len(who), steps)
+        clients = PhaseClients(who, self.task.data.offsets[:-1][who], self.sizes[who], counts)
+        courses = Courses(
+            phase.draw, (self.options.seed, self.state.round, phase_index), clients, int(self.sizes.max())
+        )
+        share = np.ones(len(who), self.options.dtype) if averages_by_weight(phase) else self.weights[who]
+        share = (share / self.sizes[who] if self.task.reduction == "mean" else share).astype(self.options.dtype)
+        work = together.PhaseWork(now, phase, self.here, courses, share)
         ids = torch().tensor(who, device=self.device)
         content = tensors(message.content, self.device)
         self.network.module.train()
-        sent, state = together.work(self.network, turn, content, map_trees(lambda a: a[ids], kept.state), kept.table)
+        sent, state = together.work(self.network, work, content, map_trees(lambda a: a[ids], kept.state), kept.table)
         map_trees(lambda a, v: a.__setitem__(ids, v), kept.state, state)
         if phase is now and now.server_rows:
             mine = map_trees(lambda a: a[ids], rows)
@@ -200,45 +227,60 @@ class Engine:
     def kept(self) -> State:
         """Return the state as NumPy arrays, a copy."""
         copied: State = map_trees(lambda a: as_numpy(a).copy(), self.state)
-        return copied._replace(round=self.state.round)
+        copied = copied._replace(round=self.state.round)
+        return copied._replace(identity=self.identity.sealed(copied))
 
     def adopt(self, given: Any) -> None:
-        """Go on from a state of an earlier run, after checking that it fits."""
-        structure: Any = jax.tree.structure(self.state)
-        if not isinstance(given, State) or jax.tree.structure(given) != structure:
-            raise ValueError("the given state is of another algorithm or module than this run")
-        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(self.state), jax.tree.leaves(given)):
-            if np.shape(a) != np.shape(b):
-                where = jax.tree_util.keystr(path)
-                raise ValueError(f"the given state has shape {np.shape(b)} at {where}; expected {np.shape(a)}")
-        self.state = given._replace(
-            round=int(given.round), kept=tensors(given.kept, self.device), rows=tensors(given.rows, self.device)
+        """Continue from a state of an earlier run, after checking that it is one of this run."""
+        taken = admitted(self.identity, given, self.algorithm, self._fit, self._check)
+        self.state = taken._replace(
+            round=int(taken.round), kept=tensors(taken.kept, self.device), rows=tensors(taken.rows, self.device)
         )
+
+    def _fit(self, given: Any) -> State:
+        if not isinstance(given, State):
+            raise ValueError(f"state must be the history of an earlier run, or its state, not {type(given).__name__}")
+        taken: State = fitted(self.state, given)
+        return taken
+
+    def _check(self, state: State) -> None:
+        self.algorithm.at(0).check_state(self.here, state.server, state.kept.state, state.kept.table)
 
     def evaluate(self) -> dict[str, float]:
         """Return the training loss (and objective), and the metrics on the test data or else on the training data."""
         task, params, model_state = self.task, *self.model()
         assert task.regularizer is not None
         p = task.client_weights if task.reduction == "sum" else task.client_weights / self.sizes
-        found = self._on_the_training_rows(p, params, model_state)
-        values = {"loss": found.pop("loss")}
+        due = self.state.round % self.options.loss_every == 0 or self.broken >= 0
+        found = self._on_the_training_rows(p, params, model_state) if due or self.test is None else {}
+        values = {"loss": found.pop("loss") if due else float("nan")}
         if task.is_composite:
             values["objective"] = values["loss"] * float((p * self.sizes).sum()) + float(task.regularizer.value(params))
         if self.test is not None:
             found = self.test.evaluate(params, model_state)
-            values["test_loss"] = found.pop("loss")
-        return dict(sorted((values | found).items()))
+            values["test_loss"] = found["loss"]
+        return dict(sorted((found | values).items()))
 
     def _on_the_training_rows(self, p: np.ndarray, params: Tree, model_state: Tree) -> dict[str, float]:
         """Return the means over all rows, those of client i weighted by p_i."""
         if np.ptp(p) <= 1e-12 * p.max():
             return self.whole.evaluate(params, model_state)
-        shares = p * self.sizes / (p * self.sizes).sum()
         found = [worker.evaluate(params, model_state) for worker in self.workers]
-        return {name: float(sum(s * one[name] for s, one in zip(shares, found))) for name in found[0]}
+
+        def means(shares: np.ndarray) -> dict[str, float]:
+            return {name: float(sum(s * one[name] for s, one in zip(shares, found))) for name in found[0]}
+
+        values = means(p * self.sizes / (p * self.sizes).sum())
+        if self.test is not None or (self.tried_out and not self.declared):
+            return values
+        whole = self.whole.evaluate(params, model_state)
+        if not self.tried_out:
+            check_means(whole, means(self.sizes / self.sizes.sum()))
+            self.tried_out = True
+        return values | {name: whole[name] for name in self.declared}
 
     def _own(self, tree: Tree) -> Tree:
-        return border(tree, self.plan.dtype)
+        return border(tree, self.options.dtype)
 
     def _spread(self, tree: Tree) -> Tree:
         """Return a copy for every client."""
@@ -246,8 +288,8 @@ class Engine:
 
 
 @partial(jax.jit, static_argnums=0)
-def _broadcast(place: int, algorithm: Algorithm, round_index: Any, server: Tree) -> Tree:
-    return algorithm.at(round_index).phases()[place].broadcast(server)
+def _broadcast(phase_index: int, algorithm: Algorithm, round_index: Any, server: Tree) -> Tree:
+    return algorithm.at(round_index).phases()[phase_index].broadcast(server)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -255,9 +297,9 @@ def _update(
     static: tuple[int, int, int], algorithm: Algorithm, regularizer: Any, round_index: Any, server: Tree,
     received: Received,
 ) -> Tree:  # fmt: skip
-    place, clients, sampled = static
+    phase_index, clients, sampled = static
     here = Federation(clients, sampled, regularizer.prox)
-    return algorithm.at(round_index).phases()[place].update(here, server, received)
+    return algorithm.at(round_index).phases()[phase_index].update(here, server, received)
 
 
 def _row(tree: Tree, i: int) -> Tree:

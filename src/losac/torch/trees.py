@@ -18,12 +18,12 @@ def torch() -> Any:
 
 
 def tensors(tree: Tree, device: Any) -> Tree:
-    """Return a tree as tensors of its own."""
+    """Return a tree as new tensors."""
     return map_trees(lambda a: torch().tensor(np.asarray(a), device=device), tree)
 
 
 def over_clients(function: Callable[..., Tree], *trees: Tree) -> Tree:
-    """Return ``function`` of every client's part of the trees, whose arrays lead with the clients; the same of results.
+    """Return ``function`` of every client's part of the trees. Arrays of arguments and results lead with the clients.
 
     PyTorch knows fewer kinds of trees than JAX, so it is given lists of leaves.
     """

@@ -6,7 +6,10 @@ Each is a :class:`losac.Callback`, to be given to :func:`losac.simulate` as one 
 from losac.tracking.mlflow import MLflow
 from losac.tracking.names import TRACKERS, make_tracker
 from losac.tracking.tensorboard import TensorBoard
-from losac.tracking.tracker import Row, Tracker
+from losac.tracking.tracker import MetricRow, Tracker
 from losac.tracking.wandb import WandB
 
-__all__ = ["TRACKERS", "MLflow", "Row", "TensorBoard", "Tracker", "WandB", "make_tracker"]
+__all__ = ["TRACKERS", "MLflow", "MetricRow", "TensorBoard", "Tracker", "WandB", "make_tracker"]
+
+Row = MetricRow
+"""An earlier name."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from losac._extras import need
 from losac.history.callbacks import End
-from losac.tracking.tracker import Facts, Row, Tracker
+from losac.tracking.tracker import Facts, MetricRow, Tracker
 
 _BATCH = 1000  # metrics that MLflow takes in one call
 
@@ -20,11 +20,11 @@ class MLflow(Tracker):
     """Logs to MLflow: settings as parameters, metrics over rounds, the status as a tag and as MLflow's own.
 
     Args:
-      experiment: the name of MLflow's experiment, made where there is none.
-      uri: of the tracking server or store (``sqlite:///runs.db``); by default what MLflow is set to
+      experiment: the name of MLflow's experiment, made if missing.
+      uri: of the tracking server or store (``sqlite:///runs.db``); by default MLflow's own setting
         (``MLFLOW_TRACKING_URI``).
       name: of the run; the algorithm's by default.
-      folder: keeps the run's id in ``losac.json``, so that a continued run goes on in the same run of MLflow.
+      folder: keeps the run's id in ``losac.json``; a continued run then continues the same run of MLflow.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class MLflow(Tracker):
         self._client.log_batch(run, params=[entities.Param(name, str(value)) for name, value in facts.items()])
         return run
 
-    def log(self, rows: Sequence[Row]) -> None:
-        """Log the metrics of all rows, as many at a time as MLflow takes."""
+    def log(self, rows: Sequence[MetricRow]) -> None:
+        """Log the metrics of all rows, in batches of the size that MLflow takes."""
         now = int(time.time() * 1000)
         metric = self._mlflow.entities.Metric
         metrics = [metric(name, value, now, row.round) for row in rows for name, value in row.values.items()]
@@ -74,7 +74,7 @@ class MLflow(Tracker):
 
 @contextlib.contextmanager
 def _without_news() -> Iterator[None]:
-    """Keep MLflow from telling that it makes the tables of a new database."""
+    """Silence MLflow's messages about the tables of a new database."""
     logger = logging.getLogger("mlflow")
     before = logger.level
     logger.setLevel(logging.WARNING)

@@ -15,14 +15,14 @@ TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 
 def make_tracker(name: str, folder: Path | None, project: str = "losac") -> Tracker:
-    """Return the tracker of a name, for a run whose results go to a folder.
+    """Return the tracker of a name, for a run with its results in a folder.
 
     TensorBoard's events go to ``folder/tensorboard``. MLflow logs to ``MLFLOW_TRACKING_URI`` or to
     ``folder/mlflow/mlflow.db``. Weights & Biases is in the mode ``WANDB_MODE``, offline by default, with its files in
-    ``folder/wandb``. ``project`` names MLflow's experiment and W&B's project where ``MLFLOW_EXPERIMENT_NAME`` and
-    ``WANDB_PROJECT`` do not.
+    ``folder/wandb``. ``project`` names MLflow's experiment and W&B's project unless ``MLFLOW_EXPERIMENT_NAME`` and
+    ``WANDB_PROJECT`` do.
     """
-    if name not in TRACKERS:
+    if not isinstance(name, str) or name not in TRACKERS:
         raise ValueError(f"no tracker {name!r}{nearest(name, list(TRACKERS))}; there are {', '.join(TRACKERS)}")
     if name == "tensorboard":
         return TensorBoard(_needed(folder, name) / "tensorboard")

@@ -9,16 +9,16 @@ from typing import Any
 
 from losac._extras import need
 from losac.history.callbacks import End
-from losac.tracking.tracker import Facts, Row, Tracker
+from losac.tracking.tracker import Facts, MetricRow, Tracker
 
 _VERSION = 0  # of what the table of hyper-parameters reads
 
 
 class TensorBoard(Tracker):
-    """Writes TensorBoard's event files to a folder, by tensorboardX: ``tensorboard --logdir FOLDER``.
+    """Writes TensorBoard's event files to a folder, with tensorboardX: ``tensorboard --logdir FOLDER``.
 
-    One folder is one run: a new run in it takes the place of the earlier one, as TensorBoard shows it. A continued run
-    goes on in a further file. TensorBoard keeps numbers in single precision.
+    One folder is one run: a new run in it replaces the earlier one in TensorBoard. A continued run
+    adds another file. TensorBoard keeps numbers in single precision.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -29,7 +29,7 @@ class TensorBoard(Tracker):
         self._writer: Any = None
 
     def open(self, facts: Facts, run_id: str | None) -> str:
-        """Open a file of its own; a new run hides what the folder held before."""
+        """Open a new file; a new run hides what the folder held before."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._writer = self._events.EventsWriter(str(self.folder / "events"), f".{time.time_ns()}")
         if run_id is None:
@@ -39,7 +39,7 @@ class TensorBoard(Tracker):
         self._writer.flush()
         return run_id or self.folder.name
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricRow]) -> None:
         """Write one event per evaluation."""
         for row in rows:
             values = [{"tag": name, "simple_value": value} for name, value in row.values.items()]

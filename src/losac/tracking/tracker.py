@@ -1,4 +1,4 @@
-"""What all trackers share: each evaluation is logged once, also where a run is continued."""
+"""The common part of all trackers: each evaluation is logged once, also if a run is continued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from losac.history.history import History, plain_settings
 Facts = Mapping[str, str | int | float | bool | None]
 
 
-class Row(NamedTuple):
+class MetricRow(NamedTuple):
     """One evaluation: the metrics and costs that were measured, without those that are NaN."""
 
     round: int
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """Which run was tracked, the tool's own name for it, and the last round that was logged."""
+    """The tracked run, the tool's own name for it, and the last round that was logged."""
 
     facts: dict[str, Any]
     run_id: str
@@ -36,7 +36,7 @@ class _Memory(NamedTuple):
 class Tracker(Callback, ABC):
     """Logs a run to a tool: :meth:`open`, :meth:`log` and :meth:`close` are what differs between tools.
 
-    A run that begins at round 0 is a new one for the tool. A continued run goes on in the tool's run where this
+    A run that begins at round 0 is a new one for the tool. A continued run extends the tool's run if this
     tracker, or the file ``memory``, knows one of the same algorithm, settings, task and seed; else it is a new one with
     all that the history holds. Rounds that were logged before a crash, and are repeated after it, are not logged again.
     """
@@ -50,18 +50,18 @@ class Tracker(Callback, ABC):
 
     @abstractmethod
     def open(self, facts: Facts, run_id: str | None) -> str:
-        """Begin a run, or go on with the one of this id; return its id."""
+        """Begin a run, or continue the one with this id; return its id."""
 
     @abstractmethod
-    def log(self, rows: Sequence[Row]) -> None:
-        """Log evaluations, and see that they are kept if the process is killed."""
+    def log(self, rows: Sequence[MetricRow]) -> None:
+        """Log evaluations durably: they must survive if the process is killed."""
 
     @abstractmethod
     def close(self, end: End) -> None:
-        """End the run as the tool says it."""
+        """End the run with the tool's own status."""
 
     def on_start(self, start: Start) -> None:
-        """Begin or go on, and log the settings."""
+        """Begin or continue, and log the settings."""
         facts = run_facts(start)
         known = self._recall(facts) if start.first else None
         self.run_id = self.open(facts | {"rounds": start.last}, None if known is None else known.run_id)
@@ -73,7 +73,7 @@ class Tracker(Callback, ABC):
         self._log(moment.history)
 
     def on_end(self, history: History | None, end: End) -> None:
-        """Log what is new still, and how the run ended."""
+        """Log the rest, and how the run ended."""
         if history is not None:
             self._log(history)
         self.close(end)
@@ -102,19 +102,18 @@ class Tracker(Callback, ABC):
 def run_facts(start: Start) -> dict[str, Any]:
     """Return what identifies a run, flat and plain: algorithm, task, seed and the algorithm's settings.
 
-    Where things lie in memory is no part of it: a continued run has them elsewhere.
+    Memory addresses are left out: they differ in a continued run.
     """
     settings = plain_settings(start.settings)
     settings = {name: re.sub(r" at 0x[0-9a-f]+", "", v) if isinstance(v, str) else v for name, v in settings.items()}
     return {**settings, "algorithm": start.algorithm, "task": start.task, "seed": int(start.seed)}
 
 
-def new_rows(history: History, after: int) -> list[Row]:
+def new_rows(history: History, after: int) -> list[MetricRow]:
     """Return the evaluations after a round."""
-    costs = ("bytes_up", "bytes_down", "gradients", "seconds")
-    series = {**history.metrics, **{name: getattr(history, name) for name in costs}}
+    series = {**history.metrics, **history.costs, "seconds": history.seconds}
     return [
-        Row(int(r), {name: float(values[e]) for name, values in series.items() if not np.isnan(values[e])})
+        MetricRow(int(r), {name: float(values[e]) for name, values in series.items() if not np.isnan(values[e])})
         for e, r in enumerate(history.rounds)
         if r > after
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from losac._extras import need
 from losac.history.callbacks import End
-from losac.tracking.tracker import Facts, Row, Tracker
+from losac.tracking.tracker import Facts, MetricRow, Tracker
 
 
 class WandB(Tracker):
@@ -17,8 +17,8 @@ class WandB(Tracker):
     Args:
       project: the name of its project.
       mode: ``"offline"`` writes files that ``wandb sync`` uploads; ``"online"`` uploads at once.
-      folder: where its files go (a folder ``wandb`` in it), with the run's id in ``wandb/losac.json``, so that a
-        continued run goes on in the same run; the present folder, without the id, by default.
+      folder: where its files go (a folder ``wandb`` in it), with the run's id in ``wandb/losac.json``: a
+        continued run then extends the same run; the present folder, without the id, by default.
       options: anything else that ``wandb.init`` takes (``name``, ``group``, ``tags``, …).
     """
 
@@ -37,7 +37,7 @@ class WandB(Tracker):
         self._run: Any = None
 
     def open(self, facts: Facts, run_id: str | None) -> str:
-        """Begin a run of its own, whatever other runs this process has open."""
+        """Begin a separate run, even if this process has other runs open."""
         if self.folder is not None:
             (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
         options = {"name": facts["algorithm"], "settings": self._wandb.Settings(console="off")} | self.options
@@ -53,7 +53,7 @@ class WandB(Tracker):
         )
         return str(self._run.id)
 
-    def log(self, rows: Sequence[Row]) -> None:
+    def log(self, rows: Sequence[MetricRow]) -> None:
         """Log each row at its round."""
         for row in rows:
             self._run.log(row.values, step=row.round, commit=True)

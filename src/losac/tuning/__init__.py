@@ -1,8 +1,8 @@
-"""The search for good settings, judged on rows that are not trained on."""
+"""The search for good settings, judged on rows not used for training."""
 
+from losac.tuning.options import SearchOptions
 from losac.tuning.result import Tuning
-from losac.tuning.space import Range, choice, log_range, uniform
-from losac.tuning.spaces import default_space
+from losac.tuning.space import Range, choice, default_space, log_range, uniform
 from losac.tuning.steps import curvature, suggest
 from losac.tuning.trials import AllDivergedError, Trial
 from losac.tuning.tune import tune
@@ -10,6 +10,7 @@ from losac.tuning.tune import tune
 __all__ = [
     "AllDivergedError",
     "Range",
+    "SearchOptions",
     "Trial",
     "Tuning",
     "choice",

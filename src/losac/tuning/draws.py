@@ -1,18 +1,17 @@
-"""Random search: points drawn from the space, all run together."""
+"""Random search: points drawn from the space, which run together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
+from losac import _random
 from losac.tuning.space import Axis, Point, Range
 
 _DRAWS_PER_TRIAL = 20
 
 
 def draw_points(axes: Mapping[str, Axis], trials: int, seed: int) -> list[Point]:
-    """Draw distinct points; fewer than asked for where the space holds no more.
+    """Draw distinct points; fewer than requested if the space has no more.
 
     >>> from losac.tuning.space import log_range
     >>> len(draw_points({"step_size": log_range(1e-4, 1e-1)}, 5, seed=0))
@@ -20,7 +19,7 @@ def draw_points(axes: Mapping[str, Axis], trials: int, seed: int) -> list[Point]
     >>> draw_points({"blocks": (1, 2)}, 5, seed=0)
     [{'blocks': 2}, {'blocks': 1}]
     """
-    rng = np.random.default_rng(seed)
+    rng = _random.search_generator(seed)
     points: list[Point] = []
     for _ in range(_DRAWS_PER_TRIAL * trials):
         point = {

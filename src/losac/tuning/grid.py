@@ -1,4 +1,4 @@
-"""Grid search that follows its best point: an axis is continued while the best value lies at its end."""
+"""Grid search that follows its best point: it extends an axis while the best value lies at its end."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Allows = Callable[[Point], bool]
 def grid_search(
     axes: Mapping[str, Axis], evaluate: Evaluate, allows: Allows, most_widenings: int
 ) -> tuple[Grid, list[Trial], dict[str, Edge]]:
-    """Run a grid, then what continues it beyond the edges at which the best point lies.
+    """Run a grid, then extend it beyond the edges where the best point lies.
 
     Args:
       axes: setting → values.
       evaluate: runs a list of points.
-      allows: whether the algorithm takes a point.
-      most_widenings: how often the grid may grow; no point is run twice.
+      allows: whether the algorithm accepts a point.
+      most_widenings: how often the grid may grow; no point runs twice.
 
     Returns:
-      The grid as it has become, its trials, and where the best point lies on each axis.
+      The final grid, its trials, and where the best point lies on each axis.
     """
     grid = _values_only(axes)
     trials = evaluate(_points(grid))

@@ -1,4 +1,4 @@
-"""Optuna asks for points in batches, each of which runs as one program."""
+"""Search with Optuna, which asks for points in batches; each batch runs as one program."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from losac.tuning.trials import Evaluate, Trial
 
 
 def optuna_search(axes: Mapping[str, Axis], trials: int, seed: int, batch: int, evaluate: Evaluate) -> list[Trial]:
-    """Search with Optuna's TPE sampler; trials that diverge are told as pruned, which it counts as the worst.
+    """Search with Optuna's TPE sampler; diverged trials are reported as pruned, which it counts as the worst.
 
     Args:
       axes: setting → values or range.
-      trials: how many points are asked for; one that is asked for twice is run once.
-      seed: of the sampler.
-      batch: how many points are asked for and run at once.
+      trials: how many points to ask for; repeated points run once.
+      seed: the sampler's seed.
+      batch: how many points to ask for and run at once.
       evaluate: runs a list of points.
     """
     optuna = _optuna()
@@ -43,7 +43,7 @@ def optuna_search(axes: Mapping[str, Axis], trials: int, seed: int, batch: int, 
 
 
 def _suggest(trial: Any, name: str, axis: Axis) -> Any:
-    """Return what Optuna suggests; numbers in a list are told by their place, so that it knows their order."""
+    """Return Optuna's suggestion; it gets numbers in a list as indices, and so knows their order."""
     if isinstance(axis, Range):
         return trial.suggest_float(name, axis.low, axis.high, log=axis.log)
     places = len(axis)

@@ -1,4 +1,4 @@
-"""What a search found: its trials, the best of them, and where it lies in the space."""
+"""The result of a search: its trials, the best one, and where it lies in the space."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from losac._files import write_picture, write_whole
 from losac.algorithms.contract import Algorithm
 from losac.runs.sections import Sections, to_toml
 from losac.tuning.space import Axis, Edge, Point
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """A search that has ended.
+    """A finished search.
 
     Attributes:
       start: the algorithm, with the settings that were not searched.
       task: the name of the task.
       search: ``"grid"``, ``"random"`` or ``"optuna"``.
-      space: setting → the values tried, widened ones included, or the range drawn from.
-      trials: one for each point, in the order in which they were run.
-      edges: setting → where the best value lies: ``"inside"``; at the ``"low"`` or ``"high"`` edge, so that a better
-        value may lie beyond; at a ``"low limit"`` or ``"high limit"``, beyond which the next step would leave what the
-        setting allows; ``"fixed"`` where there is no order or a single value.
-      metric, target: what was sought.
-      validation: the share of the clients' rows that the metric was measured on; None for the training rows.
+      space: setting → the values tried, including those added at an edge, or the range.
+      trials: one for each point, in the order they were run.
+      edges: setting → where the best value lies: ``"inside"``; at the ``"low"`` or ``"high"`` edge, where a better
+        value may lie beyond; at a ``"low limit"`` or ``"high limit"``, the last value that the setting allows;
+        ``"fixed"`` for a single value or values without an order.
+      metric, target: the goal of the search.
+      validation: the share of the clients' rows used to measure the metric; None for the training rows.
       seeds, rounds, clients_per_round, dtype: of the runs.
     """
 
@@ -50,7 +51,7 @@ class Tuning:
 
     @property
     def best_trial(self) -> Trial:
-        """The best trial; equal ones are told apart by their loss."""
+        """The best trial; the loss decides between equal ones."""
         return ranked(self.trials)[0]
 
     @property
@@ -70,11 +71,11 @@ class Tuning:
 
     @property
     def measured(self) -> str:
-        """The metric with the rows it was measured on, for axes and tables."""
+        """The metric and its rows, for axes and tables."""
         return f"{'training' if self.validation is None else 'validation'} {self.metric.replace('_', ' ')}"
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame: one row per trial, the best first and those that diverged last."""
+        """Return a pandas DataFrame: one row per trial, the best first and diverged ones last."""
         import pandas as pd
 
         rows = [trial.record() for trial in ranked(self.trials)]
@@ -88,7 +89,7 @@ class Tuning:
         return plot_tuning(self)
 
     def config(self) -> dict[str, Any]:
-        """Return the best configuration by the sections of an experiment's file, but for its problem."""
+        """Return the best configuration as the sections of an experiment file, without the problem."""
         best = self.best_trial
         tuned = {
             "task": self.task,
@@ -110,7 +111,7 @@ class Tuning:
         """Write trials.csv, tuning.png, tuning.svg and best.toml; return their paths.
 
         Args:
-          folder: made where it is not there.
+          folder: the folder to write to; made if missing.
           problem: further sections of best.toml, such as the problem that ``losac run`` is to solve.
         """
         folder = Path(folder)
@@ -118,13 +119,13 @@ class Tuning:
         table, picture, drawing, best = (
             folder / name for name in ("trials.csv", "tuning.png", "tuning.svg", "best.toml")
         )
-        self.to_frame().to_csv(table, index=False)
+        write_whole(table, self.to_frame().to_csv(index=False))
         figure = self.plot()
-        figure.savefig(picture)
-        figure.savefig(drawing)
+        write_picture(figure, picture)
+        write_picture(figure, drawing)
         found, said = self.config(), problem or {}
         sections = {name: {**said.get(name, {}), **found.get(name, {})} for name in dict.fromkeys([*said, *found])}
-        best.write_text(to_toml(sections), encoding="utf-8")
+        write_whole(best, to_toml(sections))
         return [table, picture, drawing, best]
 
     def __repr__(self) -> str:

@@ -1,18 +1,18 @@
-"""A step size from one cheap measurement: the curvature of the objective, found by the clients themselves."""
+"""A step size from one cheap measurement: the curvature of the objective, measured by the clients."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
-from losac._settings import POSITIVE, number
-from losac.algorithms.contract import Algorithm, Draw, Federation, Local, Received
+from losac._checks import check_count
+from losac.algorithms.contract import Algorithm, Draw, Phase
+from losac.algorithms.curvature import Curvature, first_direction
 from losac.algorithms.losac import Losac
-from losac.history import simulate
+from losac.simulation import simulate
 from losac.task import Task
-from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub
+from losac.trees import Tree
 
 LENGTH = 12.0
 """γηTL of the suggested steps: how far a round moves along the mean gradient, in units of 1/L."""
@@ -27,47 +27,24 @@ class Power(NamedTuple):
 
 
 class PowerIteration(Algorithm):
-    r"""Power iteration on ∇²f: each round's clients send how their gradient changes along the direction.
-
-    .. math:: w = \frac1S\sum_{i\in\mathcal S}\frac{\nabla f_i(x + \varepsilon v) - \nabla f_i(x)}{\varepsilon}, \qquad
-       v \leftarrow w/\|w\|, \quad L \leftarrow \|w\|
-
-    with ε = ``reach`` · max(‖x‖, 1). A round costs one model up, two down, and two passes over the clients' data.
-    """
-
-    reach: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
+    """Measures the curvature in every round, and nothing else: one model up, two down, two passes over the data."""
 
     @property
     def draw(self) -> Draw:
         """No local step: the exact local gradient is used."""
         return Draw(steps=0)
 
+    def phases(self) -> tuple[Phase, ...]:
+        """Measure in every round."""
+        return (Curvature(lambda server: server[:2], lambda server, v, found: Power(server.x, v, found)),)
+
     def init(self, x: Tree) -> Power:
         """Start in a random direction, always the same."""
-        leaves, structure = jax.tree.flatten(x)
-        keys = jax.random.split(jax.random.key(0), len(leaves))
-        drawn = [jax.random.normal(key, jnp.shape(leaf), jnp.asarray(leaf).dtype) for key, leaf in zip(keys, leaves)]
-        return Power(x, _unit(jax.tree.unflatten(structure, drawn)), jnp.zeros(()))
+        return Power(x, first_direction(x), jnp.zeros(()))
 
     def model(self, server: Power) -> Tree:
-        """Return x, which stays as it is."""
+        """Return x, which never changes."""
         return server.x
-
-    def broadcast(self, server: Power) -> tuple[Tree, Tree]:
-        """Send x and v."""
-        return server.x, server.direction
-
-    def end(self, here: Local, message: tuple[Tree, Tree], client: Tree, local: Tree) -> tuple[Tree, Tree]:
-        """Send the change of the local gradient, over ε."""
-        x, direction = message
-        epsilon = self.reach * jnp.maximum(jnp.sqrt(squared_norm(x)), 1)
-        change = sub(here.gradient(axpy(epsilon, direction, x)), here.gradient(x))
-        return scale(1 / epsilon, change), client
-
-    def update(self, here: Federation, server: Power, received: Received) -> Power:
-        """Renew the direction and the curvature."""
-        mean = scale(1 / received.count, received.total)
-        return Power(server.x, _unit(mean), jnp.sqrt(squared_norm(mean)))
 
 
 def curvature(task: Task, *, clients_per_round: int | None = None, rounds: int = 10, seed: int = 0) -> float:
@@ -81,6 +58,7 @@ def curvature(task: Task, *, clients_per_round: int | None = None, rounds: int =
     >>> bool(abs(curvature(task, rounds=50) / np.linalg.eigvalsh(hessian)[-1] - 1) < 1e-3)
     True
     """
+    check_count("rounds", rounds)
     method = PowerIteration(step_size=1.0)
     run = simulate(
         task,
@@ -100,15 +78,15 @@ def suggest(
 ) -> Losac:
     """Return LoSAC in exact scaling with a step size that needs no tuning: η = 12/(γTL).
 
-    L is measured in ten rounds by :func:`curvature`; ``losac reproduce damped`` shows how good the rule is, and where
-    it is not.
+    L is measured in ten rounds by :func:`curvature`. ``losac reproduce damped`` shows where the rule works well and
+    where it does not.
 
     Args:
       task: the problem.
       local_steps, blocks: T and M.
       clients_per_round: S.
-      seed: decides the initial weights at which L is measured, and who measures it.
-      settings: further ones of :func:`losac.algorithms.losac`.
+      seed: decides the initial weights at which L is measured, and the clients that measure it.
+      settings: further settings of :func:`losac.algorithms.losac`.
 
     >>> import losac
     >>> data = losac.data.load("digits", clients=10, partition="sorted")
@@ -118,11 +96,7 @@ def suggest(
     >>> bool(history.final("accuracy") > 0.9)
     True
     """
+    method = Losac(1.0, local_steps, blocks, scaling="exact", **settings)  # refuses wrong settings before it measures
     length = LENGTH / curvature(task, clients_per_round=clients_per_round, seed=seed)
     gamma = float(settings.get("server_step", 1.0))
-    return Losac(length / (gamma * local_steps), local_steps, blocks, scaling="exact", **settings)
-
-
-def _unit(tree: Tree) -> Tree:
-    norm = jnp.sqrt(squared_norm(tree))
-    return map_trees(lambda leaf: leaf / norm, tree)
+    return method.replace(step_size=length / (gamma * local_steps))

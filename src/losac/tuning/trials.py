@@ -1,4 +1,4 @@
-"""What one point of the space reached, and which of them is best."""
+"""The result of one point of the space, and the order of points."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from losac.history import History
-from losac.history.history import falls
+from losac.metrics import falls
 from losac.tuning.space import Point
 
 
 class AllDivergedError(ValueError):
-    """No point of the space stayed within the finite numbers."""
+    """Every point of the space diverged."""
 
 
 class Goal(NamedTuple):
-    """What is sought: a metric of the histories, and the value to reach soon, where one is given."""
+    """The goal: a metric of the histories, and, if given, a value to reach in few rounds."""
 
     metric: str
     recorded: str
-    """The metric's name in the histories, which call the rows that are not trained on the test rows."""
+    """The metric's name in the histories, where the validation rows are the test rows."""
     tie_break: str
     target: float | None
     rounds: int
@@ -31,14 +31,14 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """One point of the space, run with every seed.
+    """One point of the space, run with all seeds.
 
     Attributes:
       settings: the point.
-      values: the final metric of each seed; NaN where it diverged.
-      diverged: the first round at which a seed left the finite numbers, if one did.
-      rounds_to: the mean first round at the target; None without a target, or where a seed never gets there.
-      cost: what is compared, smaller is better; infinite where a seed diverged.
+      values: the final metric of each seed; NaN if it diverged.
+      diverged: the first round at which a seed diverged; None if none did.
+      rounds_to: the mean first round at the target; None without a target, or if a seed never gets there.
+      cost: the value to compare, smaller is better; infinite if a seed diverged or the metric is undefined.
       loss: the mean final loss on the same rows, which decides between equal costs.
     """
 
@@ -51,7 +51,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """The mean over the seeds; NaN where one diverged."""
+        """The mean over the seeds; NaN if one diverged."""
         return float(np.mean(self.values))
 
     @property
@@ -81,12 +81,14 @@ def make_trial(settings: Point, runs: Sequence[History], goal: Goal) -> Trial:
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials, the best first and those that diverged last."""
+    """Return the trials, the best first and diverged ones last."""
     return sorted(trials, key=lambda trial: (trial.cost, trial.loss))
 
 
 def _cost(score: float, rounds_to: float | None, goal: Goal) -> float:
-    """Return the metric so that less is better, or the rounds to the target: where it is not reached, more than all."""
+    """Return the metric, negated if large is best, or the rounds to the target (above all others if missed)."""
+    if math.isnan(score):
+        return math.inf
     signed = score if falls(goal.metric) else -score
     if goal.target is None:
         return signed

@@ -1,81 +1,92 @@
-"""``losac.tune``: the settings with which an algorithm does best, judged on rows that it does not train on."""
+"""``losac.tune``: find the best settings of an algorithm, judged on rows not used for training."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
 
-from losac._settings import nearest
+from losac._checks import check_count, check_function, check_kind, nearest
+from losac._seeds import check_seeds
 from losac.algorithms.contract import Algorithm
-from losac.history.simulate import Dtype, check_counts
-from losac.history.sweep import run_members
-from losac.task import Task
+from losac.history import History
+from losac.simulation.options import (
+    ComputeOptions,
+    RunOptions,
+    check_keywords,
+    names,
+    read_options,
+    takes_options,
+)
+from losac.simulation.program.setup import check_algorithm
+from losac.simulation.sweep import run_members
+from losac.task import Task, check_task
 from losac.tuning.draws import draw_points
 from losac.tuning.grid import grid_search
+from losac.tuning.options import SearchOptions, TuneKeywords
 from losac.tuning.optuna_search import optuna_search
 from losac.tuning.result import Tuning
 from losac.tuning.space import Axis, Point, Range, check_space, edge
 from losac.tuning.trials import AllDivergedError, Evaluate, Goal, Trial, make_trial, ranked
 
-Search = Literal["grid", "random", "optuna"]
-_SEARCHES = ("grid", "random", "optuna")
+NOT_TUNED = ("layout", "store")
+"""Options of a single run: points run together, and are laid out and kept together."""
 _TRIALS = 32
 _EVALUATIONS = 50
 
 
+@takes_options(RunOptions, ComputeOptions, SearchOptions, without=NOT_TUNED)
 def tune(
     task: Task,
     algorithm: Algorithm,
     space: Mapping[str, Range | Sequence[Any]],
+    run: RunOptions | None = None,
+    compute: ComputeOptions | None = None,
+    how: SearchOptions | None = None,
     *,
-    rounds: int,
-    clients_per_round: int | None = None,
     seeds: Sequence[int] = (0,),
-    search: Search = "grid",
-    trials: int | None = None,
-    metric: str | None = None,
-    target: float | None = None,
-    validation: float | None = 0.2,
-    widen: bool = True,
-    most_widenings: int = 4,
-    seed: int = 0,
-    batch: int = 8,
-    eval_every: int | None = None,
-    dtype: Dtype = "float32",
-    sampling: Any = "uniform",
     at_once: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[TuneKeywords],
 ) -> Tuning:
     """Search for the best settings of an algorithm.
 
     The score is the mean over the seeds of the metric's final value, on a share of every client's rows that is set
-    aside and not trained on; the test rows are never looked at. Points run together, as one compiled program.
+    aside from training; the test rows are never used. Points run together, as one compiled program.
 
     Args:
-      task, algorithm: as for :func:`losac.simulate`; the points of the space replace the algorithm's own settings.
+      task, algorithm: as for :func:`losac.simulate`; points of the space replace the algorithm's own settings.
       space: setting → list of values; for ``"random"`` and ``"optuna"`` also :func:`losac.tuning.log_range` or
         :func:`losac.tuning.uniform`.
-      rounds, clients_per_round, dtype, sampling: as for :func:`losac.simulate`.
-      seeds: every point is run with each; one that diverges with any of them is never the best.
-      search: ``"grid"`` (all combinations), ``"random"``, or ``"optuna"`` (``pip install 'losac[tune]'``).
-      trials: how many points ``"random"`` and ``"optuna"`` try; 32 by default.
-      metric: ``"loss"`` or one of the task's; by default its accuracy where it has one, else the loss. Losses are
-        best when small, everything else when large.
-      target: seek the fewest rounds to this value of the metric instead of the best final value; points that do not
-        reach it with every seed come after those that do, ordered by their final value.
-      validation: the share of the rows that is set aside; None: score on the training rows, by the loss by default.
-      widen: whether a grid is continued beyond an edge at which its best point lies.
-      most_widenings: how often, at most.
-      seed: decides which rows are set aside and which points are drawn.
-      batch: how many points Optuna asks for at a time; they run at once.
-      eval_every: rounds between evaluations; by default only the last round is evaluated, or with a target every
-        fiftieth part of the rounds.
-      at_once: how many runs go on at once; by default as many as memory holds.
+      run, compute, how: the options as values, which can be passed on whole (:class:`losac.simulation.RunOptions`,
+        :class:`losac.simulation.ComputeOptions`, :class:`losac.tuning.SearchOptions`); keywords replace their fields.
+      seeds: every point runs with all seeds; a point that diverges with any seed is never the best.
+      at_once: how many runs to compute at once; by default as many as fit into memory.
       progress: called with (runs done, runs planned so far).
+      options: the fields of these values as keywords. Those of the runs are as for :func:`losac.simulate`, but:
+
+        - ``seed``: decides which rows are set aside and which points are drawn.
+        - ``eval_every``: by default only the last round is evaluated, or with a target every fiftieth part of the
+          rounds.
+
+        And of the search:
+
+        - ``search``: ``"grid"`` (all combinations), ``"random"``, or ``"optuna"`` (``pip install 'losac[tune]'``).
+        - ``trials``: how many points ``"random"`` and ``"optuna"`` try; 32 by default.
+        - ``metric``: ``"loss"`` or one of the task's; by default its accuracy if it has one, else the loss. Losses
+          are best when small, everything else when large.
+        - ``target``: seek the fewest rounds to this value of the metric instead of the best final value; points that
+          do not reach it with every seed come after those that do, ordered by their final value.
+        - ``validation``: the share of the rows that is set aside; None: score on the training rows, by the loss by
+          default.
+        - ``widen``: whether a grid is continued beyond an edge at which its best point lies.
+        - ``most_widenings``: how often, at most.
+        - ``batch``: how many points Optuna asks for at a time; they run at once.
 
     Returns:
-      The trials, the best settings, and for each axis whether they lie inside of it; where every point diverges,
+      The trials, the best settings, and for each axis where they lie on it. If every point diverges,
       :class:`losac.tuning.AllDivergedError` is raised.
 
     >>> import losac
@@ -88,70 +99,72 @@ def tune(
     >>> tuning.algorithm
     scaffold(step_size=0.01, local_steps=4, blocks=5)
     """
-    axes: Mapping[str, Axis] = check_space(space, algorithm)
-    seeds = [int(s) for s in seeds]
-    _check(search, trials, seeds, rounds, batch)
-    judged = _set_aside(task, validation, seed)
-    goal = _goal(judged, metric, target, validation, rounds)
-    if eval_every is None:
-        eval_every = rounds if target is None else max(1, rounds // _EVALUATIONS)
-    options = {
-        "rounds": rounds,
-        "clients_per_round": clients_per_round,
-        "eval_every": eval_every,
-        "loss_every": None if validation is None else rounds,
-        "dtype": dtype,
-        "sampling": sampling,
-        "at_once": at_once,
-    }
-    evaluate = _evaluator(judged, algorithm, seeds, goal, options, progress)
-    if search == "grid":
-        axes, found, edges = grid_search(axes, evaluate, _allows(algorithm), most_widenings if widen else 0)
+    check_task(task)
+    axes: Mapping[str, Axis] = check_space(space, check_algorithm(algorithm))
+    chosen = run is not None or options.get("eval_every") is not None
+    run, compute, how = _read(run, compute, how, options)
+    seeds = check_seeds(seeds)
+    if not seeds:
+        raise ValueError(f"seeds={seeds} must be at least one, and each once")
+    check_count("rounds", run.rounds)
+    if progress is not None:
+        check_function("progress", progress, "(runs done, runs planned)", 2)
+    judged = _set_aside(task, how.validation, run.seed)
+    goal = _goal(judged, how.metric, how.target, how.validation, run.rounds)
+    if not chosen:
+        run = replace(run, eval_every=run.rounds if how.target is None else max(1, run.rounds // _EVALUATIONS))
+    if how.validation is not None and run.loss_every is None:
+        run = replace(run, loss_every=run.rounds)
+    runs = partial(run_members, judged, run=run, compute=compute, at_once=at_once)
+    evaluate = _evaluator(runs, algorithm, seeds, goal, progress)
+    if how.search == "grid":
+        axes, found, edges = grid_search(axes, evaluate, _allows(algorithm), how.most_widenings if how.widen else 0)
     else:
-        wanted = _TRIALS if trials is None else trials
-        found = _sampled(search, axes, wanted, seed, batch, evaluate)
+        wanted = _TRIALS if how.trials is None else how.trials
+        found = _sampled(how.search, axes, wanted, run.seed, how.batch, evaluate)
         edges = {name: edge(axis, ranked(found)[0].settings[name]) for name, axis in axes.items()}
     if all(trial.diverged is not None for trial in found):
         raise AllDivergedError(f"all {len(found)} trials diverged{_smallest_step(found)}; search among smaller steps")
+    if all(trial.diverged is not None or math.isnan(trial.score) for trial in found):
+        raise ValueError(f"{goal.metric!r} is undefined (NaN) on the rows that it is measured on, after every trial")
     return Tuning(
         start=algorithm,
         task=task.name,
-        search=search,
+        search=how.search,
         space=axes,
         trials=tuple(found),
         edges=edges,
         metric=goal.metric,
-        target=target,
-        validation=validation,
+        target=how.target,
+        validation=how.validation,
         seeds=tuple(seeds),
-        rounds=rounds,
-        clients_per_round=clients_per_round or task.data.num_clients,
-        dtype=str(dtype),
+        rounds=run.rounds,
+        clients_per_round=run.clients_per_round or task.data.num_clients,
+        dtype=compute.dtype,
     )
 
 
-def _check(search: str, trials: int | None, seeds: list[int], rounds: int, batch: int) -> None:
-    if search not in _SEARCHES:
-        hint = nearest(str(search), list(_SEARCHES))
-        raise ValueError(f"search={search!r} must be one of {', '.join(map(repr, _SEARCHES))}{hint}")
-    if search == "grid" and trials is not None:
-        raise ValueError(f"trials={trials} is for search='random' and 'optuna'; a grid runs all its points")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds={seeds} must be at least one, and each once")
-    check_counts(rounds, 1)
-    for name, value in (("trials", trials), ("batch", batch)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
+def _read(
+    run: RunOptions | None, compute: ComputeOptions | None, how: SearchOptions | None, keywords: Mapping[str, Any]
+) -> tuple[RunOptions, ComputeOptions, SearchOptions]:
+    """Return the options of runs, computation and search; keywords win, except an interval of None."""
+    if how is not None:
+        check_kind("how", how, SearchOptions, "such as losac.tuning.SearchOptions(search='random')")
+    own = names(SearchOptions)
+    known = [*names(RunOptions, NOT_TUNED), *names(ComputeOptions, NOT_TUNED), *own]
+    check_keywords(tune, keywords, known)
+    plain = {k: v for k, v in keywords.items() if k not in own and (k, v) != ("eval_every", None)}
+    run, compute = read_options(tune, run, compute, plain, NOT_TUNED)
+    search = {name: keywords[name] for name in own if name in keywords}
+    return run, compute, replace(how or SearchOptions(), **search)
 
 
 def _set_aside(task: Task, validation: float | None, seed: int) -> Task:
-    """Return the task on the rows left to train on, with those set aside, or none, in the place of its test rows."""
+    """Return the task on the remaining training rows, with the rows set aside (or none) as its test rows."""
     if validation is None:
-        return dataclasses.replace(task, test=None)
-    if not 0 < validation < 1:
-        raise ValueError(f"validation={validation!r} must be a share between 0 and 1, such as 0.2, or None")
+        return replace(task, test=None)
     train, aside = task.data.split(validation, seed)
-    return dataclasses.replace(task, data=train, test=aside)
+    return replace(task, data=train, test=aside)
 
 
 def _goal(task: Task, metric: str | None, target: float | None, validation: float | None, rounds: int) -> Goal:
@@ -166,14 +179,13 @@ def _goal(task: Task, metric: str | None, target: float | None, validation: floa
 
 
 def _evaluator(
-    task: Task,
+    run: Callable[..., list[History]],
     algorithm: Algorithm,
     seeds: list[int],
     goal: Goal,
-    options: dict[str, Any],
     progress: Callable[[int, int], None] | None,
 ) -> Evaluate:
-    """Return what runs points together and scores them."""
+    """Return a function that runs points together and scores them."""
     done = 0
 
     def evaluate(points: Sequence[Point]) -> list[Trial]:
@@ -181,7 +193,7 @@ def _evaluator(
         before, each = done, len(seeds)
         jobs = [(method, seed) for method in [algorithm.replace(**point) for point in points] for seed in seeds]
         told = None if progress is None else lambda finished, planned: progress(before + finished, before + planned)
-        runs = run_members(task, jobs, progress=told, **options)
+        runs = run(jobs=jobs, progress=told)
         done += len(runs)
         return [make_trial(point, runs[i * each : (i + 1) * each], goal) for i, point in enumerate(points)]
 

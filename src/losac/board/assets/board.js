@@ -37,7 +37,7 @@
     return {row: element("tr", {"data-run": row.id}, element("td", {}, check), ...cells), check, cells, texts: []};
   }
 
-  // Write only what changed, so that focus, selection and scroll stay where they are.
+  // Write only what changed, to keep focus, selection and scroll position.
   function fill(entry, row) {
     entry.check.checked = selected.has(row.id);
     COLUMNS.forEach(([key, , text], i) => {

@@ -1,4 +1,4 @@
-// Hear from the server when runs change; while the connection is lost the browser tries again by itself.
+// Listen for changes of runs; if the connection is lost, the browser reconnects automatically.
 "use strict";
 const Live = (() => {
   function follow(change) {
@@ -15,7 +15,7 @@ const Live = (() => {
       if (again) tell();
     }
 
-    // A page that nobody sees holds no connection, of which a browser has only a few for each server.
+    // A hidden page holds no connection: a browser has only a few for each server.
     function listen() {
       if (document.hidden === !events) return;
       if (document.hidden) { events.close(); events = null; return; }

@@ -97,7 +97,7 @@ const Chart = (() => {
     return top.join("") + under.join("") + "Z";
   }
 
-  // Draw a chart into a place; what the reader zoomed into stays as it is when it is drawn again.
+  // Draw a chart into a place; redrawing keeps the reader's zoom.
   function draw(place, spec) {
     const state = place.chart || (place.chart = {range: null, at: null, id: ++made});
     if (state.key !== spec.key) Object.assign(state, {range: null, at: null, key: spec.key});

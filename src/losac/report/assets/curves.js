@@ -45,10 +45,10 @@ const Curves = (() => {
   function toTarget(runs, metric, value, falls) {
     const counted = runs.filter(run => run.diverged === null);
     const hits = counted.map(run => [run, reach(run, metric, value, falls)]).filter(([, at]) => at >= 0);
-    const of = axis => hits.map(([run, at]) => run[axis][at]);
+    const over = axis => hits.map(([run, at]) => run[axis][at]);
     return {
-      reached: hits.length, counted: counted.length, going: counted.some(run => run.status === "running"),
-      rounds: of("rounds"), bytes: of("bytes"), gradients: of("gradients"), seconds: of("seconds"),
+      reached: hits.length, counted: counted.length, runs: runs.length, going: counted.some(run => run.status === "running"),
+      over,
     };
   }
 

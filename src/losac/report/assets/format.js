@@ -19,7 +19,7 @@ const Format = (() => {
   const quantity = {
     rounds: value => digits(value, 6),
     bytes: value => scaled(value, "B"),
-    gradients: value => scaled(value, ""),
+    count: value => scaled(value, ""),
     seconds: value => duration(value),
   };
 

@@ -53,7 +53,7 @@ const Panels = (() => {
 
     function spec() {
       const metric = view.data.metrics[mine.metric], axis = view.data.axes[mine.axis], log = mine.logY ?? metric.falls;
-      const drawn = lines(), value = v => Format.metric(v, metric.percent), cost = Format.quantity[mine.axis];
+      const drawn = lines(), value = v => Format.metric(v, metric.percent), cost = Format.quantity[axis.kind];
       const ends = drawn.filter(line => line.points.length).map(line => `${line.label} ends at ${value(line.points.at(-1).y)}`);
       return {
         lines: drawn, key: `${mine.metric} ${mine.axis} ${mine.logX}`,

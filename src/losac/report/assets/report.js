@@ -22,20 +22,21 @@
   function verdict(found) {
     if (!found.counted) return "–";
     if (!found.reached) return found.going ? "not yet" : "never";
-    const some = found.reached < found.counted ? ` (${found.reached} of ${found.counted})` : "";
-    return plusMinus(found.rounds, v => v.toFixed(0)) + some;
+    const some = found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
+    return plusMinus(found.over("rounds"), v => v.toFixed(0)) + some;
   }
 
   function targetTable() {
     const {metric, value} = view.target, falls = DATA.metrics[metric].falls;
+    const axes = Object.entries(DATA.axes).filter(([axis]) => axis !== "rounds");
     const rows = DATA.groups.map(group => {
       const found = Curves.toTarget(group.runs.map(i => DATA.runs[i]), metric, value, falls);
-      const costs = ["bytes", "gradients", "seconds"].map(axis => (found.reached ? Format.quantity[axis](Curves.mean(found[axis])) : "–"));
+      const costs = axes.map(([axis, {kind}]) => (found.reached ? Format.quantity[kind](Curves.mean(found.over(axis))) : "–"));
       return element("tr", {}, element("th", {scope: "row"}, group.label), ...[verdict(found), ...costs].map(text => element("td", {}, text)));
     });
-    const head = ["algorithm", "rounds", "bytes sent", "gradients", "wall time"].map(text => element("th", {scope: "col"}, text));
+    const head = ["algorithm", "rounds", ...axes.map(([, axis]) => axis.short)].map(text => element("th", {scope: "col"}, text));
     find("#target-table").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows)));
-    find("#target-words").textContent = `The first evaluated round whose ${DATA.metrics[metric].name} is at ${falls ? "most" : "least"} ` +
+    find("#target-words").textContent = `The first evaluated round with ${DATA.metrics[metric].name} at ${falls ? "most" : "least"} ` +
       `${Format.metric(value, DATA.metrics[metric].percent)}, and what had been sent, computed and waited for by then.`;
   }
 

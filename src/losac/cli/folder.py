@@ -1,0 +1,64 @@
+"""The folder of a command's results, the same way for all commands: lock it, check it, and only then clear it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from losac._claim import EXPERIMENT, RUN_FILES, FolderClaim, FolderError, claimed, holds_anything
+from losac._files import is_locked
+
+Purpose = Literal["new", "overwrite", "resume", "add"]
+_RUNS = "runs"
+_RESULTS = (
+    *RUN_FILES, "runs/*-seed*", "report.html", "comparison.csv", "comparison.png", "partition.png", "config.json",
+    "audit.json", "pictures.png", "trials.csv", "tuning.png", "tuning.svg", "best.toml",
+)  # fmt: skip
+"""All that the commands write, as patterns."""
+
+
+def purpose(*, resume: bool = False, overwrite: bool = False) -> Purpose:
+    """Return what a command wants with its folder."""
+    if resume and overwrite:
+        raise ValueError("--resume continues what is in --out, and --overwrite replaces it: use one of both")
+    return "resume" if resume else "overwrite" if overwrite else "new"
+
+
+@contextlib.contextmanager
+def results_folder(out: Path | None, wanted: Purpose, experiment: str | None = None) -> Iterator[FolderClaim | None]:
+    """Lock the folder of the results and check it; a process that works in it is not disturbed.
+
+    What an earlier command left is cleared only when all input has been checked: by :meth:`FolderClaim.begin`, or
+    when :meth:`FolderClaim.staged` puts new files in its place. A bad option therefore loses no result.
+
+    Args:
+      out: the folder, made if missing; None if nothing is to be saved.
+      wanted: it must be new or empty; its results are replaced; a command continues in it; files are added to it.
+      experiment: the experiment's file. It is written at once if there is nothing to lose.
+    """
+    if out is None:
+        yield None
+        return
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; give a folder")
+    if wanted == "resume" and not _resumable(out):
+        raise ValueError(f"there is nothing to resume in {out}; leave out --resume to begin{_or_replace(out)}")
+    for runs in (out.absolute(), out.absolute().parent):
+        if runs.name == _RUNS and is_locked(runs.parent):
+            raise FolderError(f"another command writes into {runs.parent}; wait for it, or give another folder")
+    with claimed(out, _RESULTS) as claim:
+        if wanted == "new" and not claim.empty:
+            raise ValueError(f"--out {out} is not empty; give another folder, or --overwrite to replace its results")
+        if experiment is not None and claim.empty:
+            claim.begin(experiment)
+        yield claim
+
+
+def _resumable(out: Path) -> bool:
+    return (out / EXPERIMENT).is_file() or holds_anything(out / _RUNS)
+
+
+def _or_replace(out: Path) -> str:
+    return ", with --overwrite to replace what is there" if holds_anything(out) else ""

@@ -1,0 +1,90 @@
+"""Which apps a machine may run: a file with one line for each, the SHA-256 of the app as Flower packs it, and a name.
+
+Nodes and the server each have a file of their own. What is not in it does not run there, no matter who submitted it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import warnings
+import zipfile
+from pathlib import Path
+
+from losac._files import make_folder, write_whole
+
+_LINE = re.compile(r"([0-9a-f]{64})(?:\s+(.*))?")
+
+_SECRET = ("credentials.yaml", "submitters.json", "federation.json")
+
+
+def app_digest(app: Path) -> str:
+    """Return the digest of an app in a folder; equal folders have equal digests on every machine."""
+    return content_digest(packed(app))
+
+
+def packed(app: Path) -> bytes:
+    """Return an app as Flower packs it; refuse one that would take a token or the folder of a federation along."""
+    from flwr.cli.build import build_fab_from_disk
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Flower's own calls
+        content: bytes = build_fab_from_disk(app)
+    with zipfile.ZipFile(io.BytesIO(content)) as files:
+        secret = [name for name in files.namelist() if Path(name).name in _SECRET]
+    if secret:
+        raise ValueError(
+            f"{app} would send {secret[0]} to every node: give it fab-include in [tool.flwr.app], as the apps of "
+            "losac deploy init have it, or move the file elsewhere"
+        )
+    return content
+
+
+def content_digest(content: bytes) -> str:
+    """Return the digest of a packed app."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def pinned(path: Path) -> dict[str, str]:
+    """Return the apps that may run, names by digest; none where the file is missing."""
+    if not path.exists():
+        return {}
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        match = _LINE.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"{path}, line {number}: {text[:80]!r} is not the digest of an app; add one with: losac deploy pin"
+            )
+        found[match[1]] = match[2] or ""
+    return found
+
+
+def pin(path: Path, app: Path) -> str:
+    """Let an app run; return its digest."""
+    digest = app_digest(app)
+    known = pinned(path)
+    if digest not in known:
+        name = re.sub(r"[^ -~]|#", "_", app.resolve().name)
+        _write(path, known | {digest: name})
+    return digest
+
+
+def unpin(path: Path, digest: str) -> str:
+    """Let an app no longer run; any unique beginning of its digest will do. Return the whole digest."""
+    known = pinned(path)
+    found = [each for each in known if each.startswith(digest)] if digest else []
+    if len(found) != 1:
+        listed = ", ".join(each[:12] for each in known) or "none"
+        raise ValueError(f"{len(found)} apps in {path} have a digest that begins with {digest!r}; it has {listed}")
+    _write(path, {each: name for each, name in known.items() if each != found[0]})
+    return found[0]
+
+
+def _write(path: Path, apps: dict[str, str]) -> None:
+    make_folder(path.parent, private=True)
+    write_whole(path, "".join(f"{digest}  {name}\n" for digest, name in apps.items()), private=True)

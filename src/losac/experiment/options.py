@@ -1,0 +1,226 @@
+"""The options that ``run``, ``compare`` and ``tune`` share, and the data, model, task and algorithms made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from losac._seeds import MOST
+from losac.experiment.fields import METHOD, PROBLEM, SIMULATION, Option
+from losac.experiment.settings import build_algorithms, parse_settings, split_entry
+from losac.experiment.words import words
+
+if TYPE_CHECKING:
+    from losac.algorithms import Algorithm
+    from losac.data import FederatedData
+    from losac.task import Task
+
+BY_DATA = "by data set"
+MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
+MADE = ("quadratic", "lowrank", "logistic")
+"""Data sets that are generated from a seed, client by client."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Defaults; these are the paper's (N = 100, S = 10, T = 2, M = 5, η = 1e-4)."""
+
+    model: str = "2nn"
+    clients: int = 100
+    clients_per_round: int = 10
+    partition: str = "sorted"
+    step_size: float = 1e-4
+    local_steps: int = 2
+    blocks: int = 5
+    rounds: int = 500
+    eval_every: int = 5
+    target: float | None = 0.85
+
+
+_PAPER = Defaults()
+_MADE = replace(_PAPER, partition="iid", target=None, rounds=200, local_steps=5, eval_every=2)
+_KNOWN = {
+    "digits": Defaults("softmax", 20, 5, "sorted", 1e-3, 10, 5, 200, 2, 0.9),
+    "a9a": replace(_PAPER, model="logistic", rounds=200, target=0.8),
+    "w8a": replace(_PAPER, model="logistic", rounds=200, target=0.97),
+    "quadratic": replace(_MADE, model="linear", clients=10, clients_per_round=5, blocks=2, step_size=5e-3),
+    "lowrank": replace(_MADE, model="linear", step_size=1e-6),
+    "logistic": replace(_MADE, model="softmax", clients=20, clients_per_round=5, step_size=1e-3, target=0.6),
+}
+
+
+def _data_sets() -> tuple[str, ...]:
+    from losac.data import datasets
+
+    return tuple(datasets())
+
+
+Data = Annotated[str, Option(PROBLEM, "Data set; see losac data list.", choices=_data_sets, complete="data_names")]
+Model = Annotated[
+    str,
+    Option(PROBLEM, f"{', '.join(MODELS)}; auto is by data set.", choices=lambda: MODELS, complete="model_names"),
+]
+Clients = Annotated[int | None, Option(PROBLEM, "N, the number of clients.", min=1, default=BY_DATA)]
+Partition = Annotated[
+    str | None,
+    Option(
+        PROBLEM,
+        "iid, sorted, mixture:C, dirichlet:A, shards:K or group.",
+        default=BY_DATA,
+        complete="partition_names",
+    ),
+]
+Reduction = Annotated[
+    str,
+    Option(PROBLEM, "A client's loss: sum over its rows (the paper) or mean.", choices=lambda: ("sum", "mean")),
+]
+DataDir = Annotated[Path | None, Option(PROBLEM, "Folder with NAME.npz; else LOSAC_DATA_DIR, the cache or a download.")]
+AlgorithmEntry = Annotated[
+    str, Option(METHOD, "Algorithm, like losac or scaffold:server_step=3.", complete="algorithm_names")
+]
+Seed = Annotated[int, Option(SIMULATION, "Seed of sampling and initial weights.", min=0, max=MOST)]
+Target = Annotated[
+    float | None,
+    Option(SIMULATION, "Report the first round that reaches this accuracy (or the last metric).", default=BY_DATA),
+]
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """What is solved; None means the data set's default, here and below."""
+
+    data: Data = "digits"
+    model: Model = "auto"
+    clients: Clients = None
+    partition: Partition = None
+    reduction: Reduction = "sum"
+    data_dir: DataDir = None
+
+    @property
+    def defaults(self) -> Defaults:
+        """Defaults of the data set."""
+        return _KNOWN.get(self.data, _PAPER)
+
+    @property
+    def model_name(self) -> str:
+        """The model, by default that of the data set."""
+        return self.defaults.model if self.model == "auto" else self.model
+
+    def resolved(self, name: str) -> Any:
+        """Return an option, or the data set's default."""
+        given = getattr(self, name)
+        return getattr(self.defaults, name) if given is None else given
+
+    def load_data(self, seed: int = 0) -> FederatedData:
+        """Return the clients' data, partitioned by a seed."""
+        from losac.data import load
+
+        clients = self.clients if self.resolved("partition") == "group" else self.resolved("clients")
+        return load(self.data, clients, self.resolved("partition"), seed=seed, data_dir=self.data_dir)
+
+    def build_task(self, data: FederatedData) -> Task:
+        """Return the problem: the model on the data."""
+        from losac.experiment.models import build_task
+
+        return build_task(self.model_name, data, self.reduction)
+
+
+@dataclass(frozen=True)
+class Method(ProblemOptions):
+    """The problem, and the settings of algorithms."""
+
+    step_size: Annotated[float | None, Option(METHOD, "η, the step size.", default=BY_DATA)] = None
+    local_steps: Annotated[int | None, Option(METHOD, "T, local steps per round.", min=1, default=BY_DATA)] = None
+    blocks: Annotated[
+        int | None, Option(METHOD, "M, fixed blocks of a client's data, one drawn per step.", min=1, default=BY_DATA)
+    ] = None
+    batch_size: Annotated[int | None, Option(METHOD, "Shuffled mini-batches instead of blocks.", min=1)] = None
+    epochs: Annotated[int | None, Option(METHOD, "Passes over the local data, with --batch-size.", min=1)] = None
+    scaling: Annotated[str | None, Option(METHOD, "LoSAC's scaling: paper or exact.", default="paper")] = None
+    set_: Annotated[
+        list[str] | None, Option(METHOD, "Any further setting of the algorithm, as NAME=VALUE; repeatable.", "--set")
+    ] = None
+
+    def build_algorithms(self, entries: list[str], **usual: Any) -> list[Algorithm]:
+        """Return the algorithms of entries such as ``scaffold:server_step=3``.
+
+        A ``--set`` or ``--scaling`` applies to those that have the setting, at least one. ``usual`` are settings that
+        replace the data set's defaults.
+        """
+        wide, given = self.chosen()
+        return build_algorithms([split_entry(entry) for entry in entries], wide, given, self.usual_settings() | usual)
+
+    def usual_settings(self) -> dict[str, Any]:
+        """Return the data set's default settings of algorithms."""
+        return {name: getattr(self.defaults, name) for name in ("step_size", "local_steps", "blocks")}
+
+    def chosen(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the settings by --set and --scaling, and those with their own option."""
+        wide = parse_settings(self.set_ or [], "--set")
+        if self.scaling is not None:
+            wide["scaling"] = self.scaling
+        given = {name: getattr(self, name) for name in ("step_size", "local_steps", "blocks", "batch_size", "epochs")}
+        return wide, {name: value for name, value in given.items() if value is not None}
+
+
+F = TypeVar("F", bound=type)
+_TYPES = {"int": int, "float": float, "str": str}
+
+
+def with_options(rows: Iterable[Mapping[str, Any]]) -> Callable[[F], F]:
+    """Add an option for each row of :func:`losac.experiment.generate.option_rows` to a class; None leaves it out."""
+
+    def decorate(kind: F) -> F:
+        for row in rows:
+            least = 1 if row["type"] == "int" else None
+            choices = tuple(row.get("choices", ()))
+            option = Option(SIMULATION, row["help"], min=least, choices=partial(tuple, choices) if choices else None)
+            kind.__annotations__[row["name"]] = Annotated[_TYPES[row["type"]] | None, option]
+            setattr(kind, row["name"], None)
+        return kind
+
+    return decorate
+
+
+@dataclass(frozen=True)
+@with_options(words().get("options", ()))
+class Simulation:
+    """How long a simulation is, with how many clients, and how it computes: options of :func:`losac.simulate`.
+
+    The fields of the library's own options that are not here are added, so all of them can be given.
+    """
+
+    clients_per_round: Annotated[
+        int | None, Option(SIMULATION, "S, clients sampled each round.", min=1, default=BY_DATA)
+    ] = None
+    rounds: Annotated[int | None, Option(SIMULATION, "Rounds to run.", min=1, default=BY_DATA)] = None
+    eval_every: Annotated[int | None, Option(SIMULATION, "Rounds between evaluations.", min=1, default=BY_DATA)] = None
+    dtype: Annotated[str, Option(SIMULATION, "float32 or float64.", choices=lambda: ("float32", "float64"))] = "float32"
+
+
+@dataclass(frozen=True)
+class Experiment(Simulation, Method):
+    """The options of one simulation, or of several of the same problem."""
+
+    def simulation(self, data: FederatedData) -> dict[str, Any]:
+        """Return the arguments of :func:`losac.simulate` that do not depend on the algorithm."""
+        said = {f.name: getattr(self, f.name) for f in fields(Simulation)}
+        usual = {name: getattr(self.defaults, name) for name in said if hasattr(self.defaults, name)}
+        usual["clients_per_round"] = min(self.defaults.clients_per_round, data.num_clients)
+        chosen = {name: usual.get(name) if value is None else value for name, value in said.items()}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    def describe(self, data: FederatedData) -> dict[str, dict[str, Any]]:
+        """Return the configuration but for the algorithm, by the sections of a file."""
+        problem = {f.name: getattr(self, f.name) for f in fields(ProblemOptions)}
+        problem |= {"partition": self.resolved("partition"), "clients": data.num_clients, "model": self.model_name}
+        problem["data_dir"] = None if self.data_dir is None else str(self.data_dir)
+        return {"problem": problem, "simulation": self.simulation(data)}
+
+
+_ADDED = {row["name"] for row in words().get("options", ())}
+OWN = {"seed", "target", *(f.name for f in fields(Experiment))} - _ADDED
+"""The fields that are written out above."""

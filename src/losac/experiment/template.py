@@ -1,0 +1,66 @@
+"""An experiment's file to start from: every field with its meaning and its default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from losac.experiment.options import Experiment
+
+if TYPE_CHECKING:
+    from losac.report.describe import Parameter
+
+_HEAD = """\
+# An experiment of losac. Run it:     losac run {path} --out runs/first
+# Look at it:                         losac report runs/first
+# Every field is also an option, which wins over the file:  losac run {path} --rounds 50
+# A line that begins with # keeps its default.
+"""
+
+
+def experiment_text(path: Path, data: str, algorithm: str) -> str:
+    """Return the file: every field with its meaning, set if the data set or the method has a value for it."""
+    from losac._settings import nearest
+    from losac.data import datasets
+    from losac.experiment.schema import PROBLEM, SIMULATION, field_names, help_of
+    from losac.report.describe import describe
+
+    if data not in datasets():
+        raise ValueError(
+            f"unknown data set {data!r}{nearest(data, list(datasets()))}; known are {', '.join(datasets())}"
+        )
+    experiment = Experiment(data=data)
+    (method,) = experiment.build_algorithms([algorithm])
+    own = {"seed": 0, "target": experiment.defaults.target, "model": experiment.defaults.model}
+    lines = [_HEAD.format(path=path)]
+    for section in (PROBLEM, SIMULATION):
+        lines.append(f"\n[{section}]")
+        for name in field_names(section):
+            value = own[name] if name in own else _resolved(experiment, name)
+            lines.append(_field(name, value, help_of(name)))
+        if section == PROBLEM:
+            lines += ["\n[algorithm]", f'name = "{method.label}"  # see losac algorithms {method.label}']
+            words = [each for each in describe(method.label).parameters if each.name != "uploads"]
+            lines += [_setting(each, method.settings()) for each in words]
+    return "\n".join(lines) + "\n"
+
+
+def _resolved(experiment: Experiment, name: str) -> Any:
+    return experiment.resolved(name) if hasattr(experiment.defaults, name) else getattr(experiment, name)
+
+
+def _setting(parameter: Parameter, settings: dict[str, Any]) -> str:
+    from losac.experiment.schema import ALGORITHM, field_names, help_of
+    from losac.report.markup import plain_text
+
+    words = help_of(parameter.name) if parameter.name in field_names(ALGORITHM) else plain_text(parameter.meaning)
+    return _field(parameter.name, settings[parameter.name], words)
+
+
+def _field(name: str, value: Any, words: str) -> str:
+    import tomli_w
+
+    words = f"  # {' '.join(words.split())}" if words else ""
+    if value is None:
+        return f"# {name} = …{words}"
+    return tomli_w.dumps({name: value}).strip() + words

@@ -1,0 +1,49 @@
+"""Whose a vault is: one client of one run, by its name and its node's key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from losac._files import make_folder, write_whole
+from losac.federation.errors import RefusedError
+
+OWNER = "owner"
+"""The file in a vault that says whose it is."""
+
+
+def claim(vault: Path, run: str, name: str, key: str) -> None:
+    """Take a vault for one client of one run, by its name and its node's key; refuse one that is another's.
+
+    A name without a key, from a federation without keys, may get one later.
+    """
+    path, mine = vault / OWNER, {"run": run, "name": name, "key": key}
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        held = {}
+    except ValueError:
+        raise RefusedError(f"{path} is damaged: remove the folder, and the client starts over") from None
+    if held == mine:
+        return
+    if held and (held.get("run"), held.get("name")) != (run, name):
+        raise RefusedError(
+            f"{vault} belongs to client {held.get('name')!r} of run {held.get('run')!r}, and this is {name!r} of "
+            f"{run!r}: give every client a state-dir of its own"
+        )
+    if held.get("key") not in (None, "", key):
+        raise RefusedError(
+            f"{vault} belongs to another key of {name!r}: if the node's key was renewed, say so with losac deploy key "
+            "FILE --renew --state STATE-DIR"
+        )
+    make_folder(vault, private=True)
+    write_whole(path, json.dumps(mine) + "\n", private=True)
+
+
+def release(state: Path) -> int:
+    """Let a node with another key take over what a state folder holds; return how many vaults there were."""
+    owners = [path for path in (state / "runs").glob(f"*/{OWNER}") if path.is_file()]
+    for path in owners:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        write_whole(path, json.dumps({**held, "key": ""}) + "\n", private=True)
+    return len(owners)

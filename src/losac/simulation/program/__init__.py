@@ -1,0 +1,1 @@
+"""The compiled program: what a client and the server do in a round, and what a round costs."""

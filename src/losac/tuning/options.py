@@ -1,0 +1,60 @@
+"""How :func:`losac.tune` searches, and how it judges what it finds, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from losac._checks import check_count, check_flag, check_number, is_number, nearest, shown
+from losac.simulation.options import RunKeywords, SweepComputeKeywords, about
+
+Search = Literal["grid", "random", "optuna"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How to search, and how to judge; the fields are explained at :func:`losac.tune`.
+
+    >>> SearchOptions(search="random", trials=16).widen
+    True
+    """
+
+    search: Search = field(default="grid", metadata=about("How points are chosen: grid, random or optuna."))
+    trials: int | None = field(default=None, metadata=about("Points that random and optuna try; 32 by default."))
+    metric: str | None = field(default=None, metadata=about("What is judged; accuracy or loss by default."))
+    target: float | None = field(default=None, metadata=about("Seek the fewest rounds to this value of the metric."))
+    validation: float | None = field(default=0.2, metadata=about("Share of the rows that is set aside to judge."))
+    widen: bool = field(default=True, metadata=about("Continue a grid beyond an edge where its best point lies."))
+    most_widenings: int = field(default=4, metadata=about("How often, at most."))
+    batch: int = field(default=8, metadata=about("Points that Optuna asks for at a time."))
+
+    def __post_init__(self) -> None:
+        known = get_args(Search)
+        if self.search not in known:
+            hint = nearest(self.search, known)
+            raise ValueError(f"search={self.search!r} must be one of {', '.join(map(repr, known))}{hint}")
+        if self.search == "grid" and self.trials is not None:
+            raise ValueError(f"trials={self.trials} is for search='random' and 'optuna'; a grid runs all its points")
+        for name in ("trials", "batch"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_flag("widen", self.widen)
+        check_count("most_widenings", self.most_widenings, 0)
+        if self.target is not None:
+            check_number("target", self.target)
+        share = self.validation
+        if share is not None and not (is_number(share) and 0 < share < 1):
+            raise ValueError(f"validation={shown(share)} must be a share between 0 and 1, such as 0.2, or None")
+
+
+class TuneKeywords(RunKeywords, SweepComputeKeywords, total=False):
+    """The options of :func:`losac.tune` as keywords."""
+
+    search: Search
+    trials: int | None
+    metric: str | None
+    target: float | None
+    validation: float | None
+    widen: bool
+    most_widenings: int
+    batch: int
