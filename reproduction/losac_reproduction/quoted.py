@@ -1,0 +1,182 @@
+"""The numbers that sentences quote: what the studies' results say, one function for each study."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from losac_reproduction.frame import cells
+from losac_reproduction.methods import name_of
+from losac_reproduction.paper import TABLE_2
+from losac_reproduction.problems import START
+from losac_reproduction.results import Part
+from losac_reproduction.studies.fair import lines_of
+from losac_reproduction.words import known, mean
+
+Parts = Mapping[str, Part]
+Numbers = Mapping[str, Any]
+SETS = ("mnist", "har", "esr")
+ILL = 0.98
+"""The factor per round from which a quadratic counts as ill-conditioned: those of the two kinds lie far apart."""
+
+
+def table(parts: Parts, study: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a study's table by the names of its columns; none where it is not there."""
+    tables = parts[study].findings.tables if study in parts else ()
+    return [dict(zip(each.columns, row)) for each in tables if each.name == name for row in each.rows]
+
+
+def ordinal(place: int) -> str:
+    """Return a place as 1st, 2nd, 3rd, 4th.
+
+    >>> [ordinal(place) for place in (1, 2, 3, 4, 11, 22)]
+    ['1st', '2nd', '3rd', '4th', '11th', '22nd']
+    """
+    last = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th") if place % 100 not in (11, 12, 13) else "th"
+    return f"{place}{last}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in words.
+
+    >>> listed(["A", "B", "C"]), listed(["A"])
+    ('A, B and C', 'A')
+    """
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names) or "none"
+
+
+def _average(values: np.ndarray, of: Any) -> float:
+    """Return the mean or median of the values that there are; NaN where there is none."""
+    there = known(values.tolist())
+    return float(of(there)) if there else float("nan")
+
+
+def table_2(parts: Parts) -> Numbers:
+    """Return in how many cells of Table 2 LoSAC needs fewer rounds, and by how much, by first crossing and "
+    "sustained."""
+    frame, by = parts["table2"].stored.frame, ("data", "method", "m", "t")
+    found = {name: cells(frame, name, by, start=START) for name in ("first", "stayed", "loss")}
+    places = [key for key in found["first"] if key[1] == "losac"]
+
+    def ratio(name: str, above: str, below: str) -> np.ndarray:
+        pairs = [((d, above, m, t), (d, below, m, t)) for d, _, m, t in places]
+        return np.array([mean(found[name][a]) / mean(found[name][b]) for a, b in pairs])
+
+    numbers: dict[str, Any] = {"cells": len(places)}
+    for name in ("first", "stayed"):
+        for rival in ("scaffold", "long"):
+            lead = ratio(name, rival, "losac")
+            numbers |= {f"{name}_{rival}": int(np.sum(lead > 1)), f"{name}_{rival}_lead": _average(lead, np.mean)}
+            for data in SETS:
+                mine = [k for k, key in enumerate(places) if key[0] == data]
+                numbers |= {f"{name}_{rival}_{data}": int(np.sum(lead[mine] > 1)), f"cells_{data}": len(mine)}
+    for rival in ("scaffold", "long"):
+        numbers[f"lower_{rival}"] = _average(ratio("loss", "losac", rival), np.median)
+    for data in SETS:
+        paper = [key for key in TABLE_2 if key[:2] == (data, "losac")]
+        wins = [TABLE_2[key].rounds < TABLE_2[data, "scaffold", *key[2:]].rounds for key in paper]
+        numbers[f"paper_{data}"] = sum(wins)
+    return numbers
+
+
+def tuned(parts: Parts, study: str, partition: str) -> Numbers:
+    """Return places of LoSAC in the tuned comparison, who leads, and the rounds of SCAFFOLD over those of LoSAC."""
+    numbers: dict[str, Any] = {}
+    lines = lines_of(parts[study].stored.frame)
+    winners = {(row["data"], row["criterion"]): row for row in table(parts, study, "winners")}
+    for data in SETS:
+        rows = table(parts, study, f"{data}-{partition}")
+        names = [row["method"].removesuffix(" (all clients)") for row in rows]
+        rounds = {name_of(line.method): line.rounds.mean for line in lines[data, partition] if line.rounds is not None}
+        ahead: dict[tuple[Any, Any], str] = {}
+        for name, row in zip(names, rows):
+            if "(all clients)" not in row["method"] and name != "S-Local-SVRG":
+                ahead.setdefault((row["rounds to target"], row["accuracy, %"]), name)
+        sampled = list(ahead.values())
+        settings = next(line.about["best"] for line in lines[data, partition] if line.method == "losac")
+        numbers |= {
+            "methods": len(names),
+            f"rule_{data}": ordinal(names.index("LoSAC (by rule)") + 1),
+            f"losac_{data}": ordinal(names.index("LoSAC") + 1),
+            f"sampled_{data}": ordinal(sampled.index("LoSAC") + 1),
+            f"lead_{data}": listed([name.replace("(by rule)", "by rule") for name in sampled[:3]]),
+            f"first_{data}": sampled[0],
+            f"rounds_{data}": rounds[sampled[0]],
+            f"own_{data}": rounds["LoSAC"],
+            f"eta_{data}": f"{settings['step_size']:.0e}".replace("e-0", "e-"),
+            f"gamma_{data}": f"{settings['server_step']:.2g}",
+            f"ratio_{data}": rounds["SCAFFOLD"] / rounds["LoSAC"],
+            f"bytes_{data}": winners[data.upper(), "bytes to target"]["best"],
+            f"loss_{data}": winners[data.upper(), "test loss"]["best"],
+        }
+    places = [row["LoSAC's best place"] for row in winners.values() if row["criterion"] == "bytes to target"]
+    numbers["bytes"] = ordinal(min(int(place.rpartition(": ")[2].split()[0]) for place in places))
+    equal = [
+        data.upper()
+        for data in SETS
+        if "LoSAC (by rule)"
+        in (row := winners[data.upper(), "accuracy"])["best"] + (row["not told apart from it"] or "")
+    ]
+    return numbers | {"accurate": listed(equal)}
+
+
+def non_iid(parts: Parts) -> Numbers:
+    """Return the numbers of ``fair``."""
+    return tuned(parts, "fair", "sorted")
+
+
+def iid(parts: Parts) -> Numbers:
+    """Return the numbers of ``fair-iid``."""
+    return tuned(parts, "fair-iid", "iid")
+
+
+def theorem_1(parts: Parts) -> Numbers:
+    """Return the rounds and factors of the methods that reach the optimum, and where the others stop."""
+    numbers: dict[str, Any] = {}
+    sooner, stops, factors = [], [], []
+    exact: set[str] = set()
+    for problem in ("quadratic", "a9a", "w8a"):
+        rows = {row["method"]: row for row in table(parts, "theorem1", f"rates-{problem}")}
+        numbers[problem] = rows["LoSAC"]["rounds to 1e-10"]
+        if "S-Local-SVRG" in rows:
+            sooner.append(rows["LoSAC"]["rounds to 1e-10"] / rows["S-Local-SVRG"]["rounds to 1e-10"])
+        stops += [leading_float(row["else ends at"]) for row in rows.values() if row["rounds to 1e-10"] is None]
+        factors += [float(rows[name]["factor per round"]) for name in rows if name.startswith("LoSAC")]
+        reach = [name for name, row in rows.items() if row["rounds to 1e-10"] is not None]
+        numbers[f"linear_{problem}"] = sum(name.startswith("LoSAC") for name in reach)
+        exact |= {name.partition(",")[0] for name in reach}
+    every = {row["method"] for row in table(parts, "theorem1", "rates-quadratic")}
+    methods = {name.partition(",")[0] for name in every}
+    return numbers | {
+        "methods": len(methods), "exact": listed(sorted(exact)),
+        "soonest": min(sooner), "latest": max(sooner), "stop": min(stops),
+        "best": min(factors), "worst": max(factors), "tried": len(factors),
+        "linear": sum(numbers[f"linear_{problem}"] for problem in ("quadratic", "a9a", "w8a")),
+    }  # fmt: skip
+
+
+def leading_float(cell: Any) -> float:
+    """Return a cell such as ``9.2e-03`` as a number; infinity where it has none."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("inf")
+
+
+def damped(parts: Parts) -> Numbers:
+    """Return how the rule for δ compares with the paper's scaling and with δ = 1."""
+    against = table(parts, "damped", "against-paper")
+    rules = {row["rule"]: row for row in table(parts, "damped", "rules")}
+    quadratics = next(each for each in parts["damped"].findings.tables if each.name == "quadratics")
+    hard = [row for row in quadratics.rows if leading_float(row[-2]) > ILL]
+    best = {name: Counter(str(row[quadratics.columns.index(name)]) for row in hard).most_common(1)[0][0]
+            for name in ("measured best δ", "its length")}  # fmt: skip
+    lower = [leading_float(row["by rule: loss"]) < leading_float(row["the paper's scaling: loss"]) for row in against]
+    return {
+        "maps": len(table(parts, "damped", "settings")), "settings": len(against), "lower": sum(lower),
+        "delta": best["measured best δ"], "length": best["its length"],
+        "unbiased": float(rules["δ = 1, unbiased"]["best length, mean"]),
+    }  # fmt: skip
