@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,21 @@ os.environ.setdefault("LOSAC_CPU_DEVICES", "2")
 os.environ.setdefault("LOSAC_PROGRAMS", "off")
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false",
-)  # making programs fast that run once took most of the time; test_optimised.py tests the fast ones
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
+)  # making programs fast that run once took most of the time; simulation/test_optimised.py tests the fast ones
 
-LONGEST = ("test_federation_processes", "test_optimised")
+gc.set_threshold(100_000, 20, 50)  # traces are many small objects, of which few are garbage
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# pytest would rewrite every file of tests again, and each of the many processes started here compile all of losac
+
+import shapes  # noqa: E402
+
+shapes.install()
+
+LONGEST = ("test_processes", "test_optimised", "test_kills", "test_notebooks")
 MAPS = 20_000
 """Beyond so many memory maps compiled programs are forgotten; Linux allows a process 65,530."""
 

@@ -15,7 +15,8 @@ import numpy as np
 
 import losac
 from losac.simulation import Layout
-from losac.simulation.engine import Engine, default_plan
+from losac.simulation.engines.resident import ResidentEngine
+from losac.simulation.options import SimulationOptions
 from problems import quadratic
 
 A = losac.algorithms
@@ -43,7 +44,8 @@ def run(task: losac.Task, case: str, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def held(task: losac.Task, layout: Layout) -> np.ndarray:
-    state = Engine(task, CASES["scaffold"][0], default_plan(SAMPLED, layout=layout), 0).state
+    options = SimulationOptions.of(task, rounds=1, clients_per_round=SAMPLED, layout=layout, gradients="formed")
+    state = ResidentEngine(task, CASES["scaffold"][0], options).state
     return np.array([shard.data.shape[0] for shard in state.store.rows.state.addressable_shards])
 
 

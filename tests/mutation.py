@@ -1,10 +1,14 @@
 """Mutation check of the algorithm files: flip one operator at a time and see whether a test fails.
 
-    python tests/mutation.py [NAME …] [--jobs 2] [--most 4] [--out docs/mutants.md]
+    python tests/mutation.py [NAME …] [--jobs 2] [--most 4] [--kept mutants.jsonl] [--out docs/mutants.md]
+    python tests/mutation.py --quick [NAME …]
 
 For every algorithm file, each ``+ − * /`` and each unary minus in a function that computes (not in the checks of
-settings and starts) is flipped once in a copy of the package, and the tests that name the file's algorithms are run
-against the copy. A mutant that no test notices is listed as surviving.
+settings and starts) is flipped once in a copy of the package. The frozen trajectories are run against the copy, and
+where they notice nothing, the tests that name the file's algorithms, and the laws. A mutant that no test notices is
+listed as surviving. With ``--quick`` only signs are flipped (where a file has any), and only what ``make quick`` runs
+of the algorithms may notice. All mutants take hours: with ``--kept`` every result is stored as soon as it is there,
+and the same command continues where it stopped, as long as the file of the mutant is unchanged.
 """
 
 from __future__ import annotations
@@ -12,25 +16,30 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 from losac._settings import snake_case
+from paths import ROOT, file_of
 
-ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "src" / "losac" / "algorithms"
 TESTS = (
     "test_losac",
     "test_scaffold",
     "test_fedsaga",
-    "test_algorithms_paper",
-    "test_algorithms_rivals",
+    "test_paper",
+    "test_rivals",
     "test_compression",
     "test_simulation",
 )
@@ -38,6 +47,7 @@ ALSO = {"descent": "clipping", "full_gradient": "mime"}  # what the tests call t
 NOT_EQUATIONS = ("validate", "check_state", "require_mean")
 NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
 FLIPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+QUICK = ("test_trajectories", "test_laws")
 
 
 class Mutant(NamedTuple):
@@ -46,6 +56,7 @@ class Mutant(NamedTuple):
     change: str
     source: str
     keywords: str
+    sign: bool
 
 
 def mutants(path: Path) -> list[Mutant]:
@@ -67,8 +78,15 @@ def mutants(path: Path) -> list[Mutant]:
         else:
             twin.op = ast.UAdd()
         change = f"`{before}` → `{ast.unparse(twin)}`"
-        found.append(Mutant(path.name, place.lineno, change, ast.unparse(ast.fix_missing_locations(mutated)), keywords))
+        source = ast.unparse(ast.fix_missing_locations(mutated))
+        sign = isinstance(twin, ast.UnaryOp) or isinstance(twin.op, ast.Add | ast.Sub)
+        found.append(Mutant(path.name, place.lineno, change, source, keywords, sign))
     return found
+
+
+def signs(found: list[Mutant]) -> list[Mutant]:
+    """Return the mutants of signs; of a file without any, all."""
+    return [mutant for mutant in found if mutant.sign] or found
 
 
 def _spread(found: list[Mutant], most: int | None) -> list[Mutant]:
@@ -90,25 +108,52 @@ def _same(a: ast.AST, b: ast.AST) -> bool:
     return type(a) is type(b) and all(getattr(a, p, None) == getattr(b, p, None) for p in place)
 
 
-def survives(mutant: Mutant) -> bool:
+def survives(mutant: Mutant, quick: bool = False) -> bool:
     """Run the tests that name the file's algorithms on a copy of the package with this mutant in it."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "losac"
         shutil.copytree(ROOT / "src" / "losac", package, ignore=shutil.ignore_patterns("__pycache__"))
         (package / "algorithms" / mutant.file).write_text(mutant.source)
+        if quick:
+            return all(_passes([name], ["-m", "quick"], folder) for name in QUICK)
+        if not _passes(QUICK[:1], ["-m", "quick"], folder):
+            return False
         words = mutant.keywords.replace("_", "").split(" or ")
-        own = [t for t in TESTS if any(word in (ROOT / f"tests/{t}.py").read_text().lower() for word in words)]
-        return _passes(own, mutant.keywords, folder) and _passes(["test_laws"], mutant.keywords, folder)
+        own = [t for t in TESTS if any(word in file_of(t).read_text().lower() for word in words)]
+        chosen = ["-k", mutant.keywords]
+        return _passes(own, chosen, folder) and _passes(["test_laws"], chosen, folder)
 
 
-def _passes(tests: list[str], keywords: str, folder: str) -> bool:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", keywords]
-    command += [f"tests/{name}.py" for name in tests]
+def _passes(tests: Sequence[str], chosen: list[str], folder: str) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *chosen]
+    command += [str(file_of(name)) for name in tests]
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}tests", "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=7200)
     if run.returncode not in (0, 1, 2, 5):  # 2: not even collected; 5: no test names the file's algorithms
         raise RuntimeError(f"pytest ended with {run.returncode}: {run.stdout[-2000:]}")
     return run.returncode in (0, 5)
+
+
+class Kept:
+    """Results of mutants by file, line, change and the file's text, one line of JSON each."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self.found = {tuple(entry[:-1]): entry[-1] for entry in map(json.loads, lines)}
+        self.lock = Lock()
+
+    def survives(self, mutant: Mutant, quick: bool) -> bool:
+        """Return what was found before, or try the mutant and store what is found."""
+        text = (FOLDER / mutant.file).read_bytes()
+        key = mutant.file, mutant.line, mutant.change, hashlib.sha256(text).hexdigest()[:12], quick
+        if key in self.found:
+            return bool(self.found[key])
+        alive = survives(mutant, quick)
+        if self.path is not None:
+            with self.lock, self.path.open("a") as file:
+                file.write(json.dumps([*key, alive]) + "\n")
+        return alive
 
 
 def main() -> None:
@@ -116,14 +161,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="files to mutate, without .py; all by default")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--most", type=int, help="at most so many mutants of a file, spread evenly over it")
+    parser.add_argument("--quick", action="store_true", help="flip signs; run what make quick runs of the algorithms")
+    parser.add_argument("--kept", type=Path, help="store results here, and take those that are there already")
     parser.add_argument("--out", type=Path, help="write the list here")
     arguments = parser.parse_args()
     files = sorted(p for p in FOLDER.glob("*.py") if p.stem not in NOT_ALGORITHMS)
     files = [p for p in files if not arguments.names or p.stem in arguments.names]
     lines = ["| file | line | mutant | |", "|---|---|---|---|"]
-    tried = [m for path in files for m in _spread(mutants(path), arguments.most)]
+    quick = arguments.quick
+    tried = [m for path in files for m in _spread(signs(mutants(path)) if quick else mutants(path), arguments.most)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for number, (mutant, alive) in enumerate(zip(tried, pool.map(survives, tried)), 1):
+        results = pool.map(partial(Kept(arguments.kept).survives, quick=quick), tried)
+        for number, (mutant, alive) in enumerate(zip(tried, results), 1):
             verdict = "**survives**" if alive else "killed"
             lines.append(f"| {mutant.file} | {mutant.line} | {mutant.change.replace('|', '¦')} | {verdict} |")
             print(f"{number}/{len(tried)} {mutant.file}:{mutant.line} {mutant.change} {verdict}", flush=True)
@@ -131,8 +180,9 @@ def main() -> None:
     summary = f"{len(tried)} mutants tried, {killed} killed, {len(tried) - killed} survive."
     print(summary)
     if arguments.out:
-        about = " ".join(__doc__.split("    python")[0].split() + __doc__.split("md]")[1].split())
+        about = "\n\n".join(part for part in __doc__.strip().split("\n\n") if not part.startswith(" "))
         options = f" --most {arguments.most}" if arguments.most else ""
+        options += " --kept mutants.jsonl" if arguments.kept else ""
         made = f"Made by `python tests/mutation.py{options} --out docs/mutants.md`. {summary}"
         arguments.out.write_text("\n".join(["# Mutants of the algorithm files", "", about, "", made, "", *lines, ""]))
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac._compat import enable_x64
-from losac.simulation.drawing import block_of
+from losac.simulation.program.drawing import block_of
 from losac.simulation.sampling import Uniform, draw_clients
 from losac.testing.problems import Quadratic as Quadratic
 from losac.testing.problems import quadratic as quadratic

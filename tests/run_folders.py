@@ -17,11 +17,13 @@ def line(step, *, seed=0, slow=0.0):
     return ",".join(map(str, [*values, step * 1_000_000, step * 2_000_000, step * 100.0, step * 0.5])) + "\n"
 
 
-def write_run(folder, algorithm="losac", seed=0, *, steps=8, status="finished", slow=0.0, clients=True, **settings):
+def write_run(
+    folder, algorithm="losac", seed=0, *, steps=8, last=16, status="finished", slow=0.0, clients=True, **settings
+):
     """Write the folder of a run; ``settings`` are its algorithm's, ``simulation`` may add to the experiment."""
     folder = Path(folder)
     folder.mkdir(parents=True)
-    simulation = {"rounds": 16, "seed": seed, "clients_per_round": 5} | settings.pop("simulation", {})
+    simulation = {"rounds": last, "seed": seed, "clients_per_round": 5} | settings.pop("simulation", {})
     settings = {"step_size": 0.1, "blocks": 5} | settings
     about = {
         "format": "losac run 1",
@@ -34,7 +36,7 @@ def write_run(folder, algorithm="losac", seed=0, *, steps=8, status="finished", 
         "settings": settings,
         "task": "toy",
         "seed": seed,
-        "last": 16,
+        "last": last,
         "diverged": 2 * steps if status == "diverged" else None,
     }
     sections = {"problem": {"data": "toy"}, "algorithm": {"name": algorithm, **settings}, "simulation": simulation}

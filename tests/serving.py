@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from losac._random import chance_uniform as lot
 from losac.algorithms.contract import Federation, Received
 from losac.federation.work import Assignment, Kept, Message
 from losac.prox import zero
-from losac.simulation.client import averages_by_weight
-from losac.simulation.costs import lot
-from losac.simulation.engine import precision
-from losac.simulation.setup import cast_numbers
+from losac.simulation.engines.resident import precision
+from losac.simulation.program.client import averages_by_weight
+from losac.simulation.program.setup import cast_numbers
 from losac.trees import add, map_trees, scale
 from problems import drawn_clients
 

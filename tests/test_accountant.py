@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 import losac
+from lazy import needs
+from losac.privacy import epsilon, keeps_state, noise_multiplier_for, typical_norms
 from problems import quadratic
 
-pytest.importorskip("dp_accounting")
-
-from losac.privacy import epsilon, keeps_state, noise_multiplier_for, typical_norms
+pytestmark = needs("dp_accounting")
 
 A = losac.algorithms
 DELTA = 1e-5
@@ -24,6 +22,8 @@ DELTA = 1e-5
 
 def exact(multiplier: float, delta: float = DELTA) -> float:
     """ε of one Gaussian mechanism (Balle & Wang): δ = Φ(1/2m − εm) − e^ε Φ(−1/2m − εm)."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
 
     def over(eps: float) -> float:
         a, b = 0.5 / multiplier - eps * multiplier, -0.5 / multiplier - eps * multiplier

@@ -11,14 +11,29 @@ import pytest
 
 import losac
 
+pytestmark = pytest.mark.quick
 ROOT = Path(losac.__file__).parent
 LAYERS = [
-    {"_settings", "_compat", "_devices", "_extras", "_files", "_folders", "trees"},
+    {
+        "_checks",
+        "_costs",
+        "_functions",
+        "_seeds",
+        "_settings",
+        "_compat",
+        "_devices",
+        "_extras",
+        "_claim",
+        "_files",
+        "_folders",
+        "_random",
+        "trees",
+    },
     {"data"},
-    {"prox", "losses", "models", "task"},
+    {"prox", "losses", "models", "metrics", "task"},
     {"algorithms"},
-    {"simulation"},
     {"history"},
+    {"simulation"},
     {"evaluation"},
     {"tracking"},
     {"runs"},
@@ -30,8 +45,8 @@ LAYERS = [
     {"sklearn", "testing"},
     {"report"},
     {"attacks"},
+    {"experiment"},
     {"board"},
-    {"reproduce"},
     {"deploy"},
     {"cli", "__main__"},
 ]
@@ -50,14 +65,34 @@ def imported(path: Path) -> set[str]:
     return names - {"__version__"}
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_one_way(path):
-    part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    if part == "__init__":
-        return
-    assert part in RANK, f"{part} has no place in the way of the data"
-    against = {name for name in imported(path) if RANK[name] > RANK[part]}
-    assert not against, f"{part} imports {against}, which come after it"
+def test_imports_point_one_way():
+    """No file imports what comes after its own folder; folders without a place in the way of the data are named too."""
+    parts = {path: path.relative_to(ROOT).parts[0].removesuffix(".py") for path in ROOT.rglob("*.py")}
+    files = {path: part for path, part in parts.items() if part != "__init__"}
+    assert not set(files.values()) - RANK.keys(), "these have no place in the way of the data"
+    against = {
+        str(path.relative_to(ROOT)): later
+        for path, part in files.items()
+        if (later := sorted(name for name in imported(path) if RANK[name] > RANK[part]))
+    }
+    assert not against, "files that import what comes after them"
+
+
+STREAMS = {"fold_in", "split", "key", "PRNGKey", "default_rng", "SeedSequence", "RandomState"}
+
+
+def test_random_streams_are_named_in_one_file():
+    """A key derived elsewhere, by a bare number, may be the key of something else too."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        if path.name == "_random.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            dotted = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            imports = isinstance(node, ast.ImportFrom) and node.module in ("jax.random", "numpy.random")
+            if (dotted.rpartition(".")[0].endswith("random") and dotted.rpartition(".")[2] in STREAMS) or imports:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found, f"{found} derive random keys or seed generators: give the stream a name in losac/_random.py"
 
 
 def test_importing_losac_loads_nothing_heavy():

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,12 +39,13 @@ def losac(tmp_path, monkeypatch):
         "both": toys.study(tmp_path / "calls", (8.0,), "both", ("mnist", "har")),
         "wrong": toys.study(tmp_path / "calls", (5.0, -1.0), "wrong"),
     }
-    monkeypatch.setattr("losac.reproduce.STUDIES", studies)
+    monkeypatch.setattr("losac_reproduction.STUDIES", studies)
 
     def command(*arguments):
         from typer.testing import CliRunner
 
-        return CliRunner().invoke(app, ["reproduce", *arguments, *(["--jobs", "1"] if arguments else [])])
+        jobs = ["--jobs", "1"] if arguments and arguments[0] != "report" else []
+        return CliRunner().invoke(app, ["reproduce", *arguments, *jobs])
 
     command.asked = asked
     return command
@@ -150,16 +154,77 @@ def test_a_job_that_fails_is_one_line_and_exit_1(losac, tmp_path):
 def test_an_interrupt_exits_130_and_keeps_what_was_measured(losac, tmp_path, monkeypatch):
     squared = toys.squared
 
-    def interrupted(folder, value):
-        if value == 2:
+    def interrupted(folder, number):
+        if number == 2:
             raise KeyboardInterrupt
-        return squared(folder, value)
+        return squared(folder, number)
 
     monkeypatch.setattr(toys, "squared", interrupted)
     result = losac("squares", "--out", "found")
     assert result.exit_code == 130
-    assert "interrupted; what was measured is in found, and the same command goes on from there" in result.stderr
+    assert "interrupted; what was measured is in found, and the same command continues from there" in result.stderr
     assert len(list((tmp_path / "found" / "jobs").iterdir())) == 1
+
+
+def pdf_pages(path):
+    return path.read_bytes().count(b"/Type /Page\n") or path.read_bytes().count(b"/Type /Page ")
+
+
+def test_a_report_of_the_last_run_is_a_page_or_a_pdf_of_four(losac, tmp_path):
+    losac("squares", "cubes", "--quick", "--out", "reproduction")
+    result = losac("report")
+    assert (result.exit_code, result.stdout) == (0, "reproduction/report.html\n"), result.output
+    assert "2 parts from reproduction" in result.stderr
+    page = (tmp_path / "reproduction" / "report.html").read_text()
+    assert "Squares add up to a &lt;b&gt;lot" in page
+    assert "No verdict here is final" in page
+    result = losac("report", "reproduction", "--pdf", "--quiet", "--out", "filed")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "filed/report.pdf\n", "")
+    assert pdf_pages(tmp_path / "filed" / "report.pdf") == 4
+    assert toys.calls(tmp_path / "calls") == [1, 2, 3]
+
+
+def test_a_report_without_a_folder_is_of_the_last_run_else_of_the_published_results(losac, tmp_path, monkeypatch):
+    monkeypatch.setattr("losac_reproduction.command.PUBLISHED", tmp_path / "published")
+    result = losac("report", "--pdf")
+    assert result.exit_code == 2
+    assert "nothing to report: no results in reproduction; run losac reproduce all" in result.stderr
+    losac("cubes", "--out", "published")
+    told = json.loads(losac("report", "--json").stdout)
+    assert told == {"results": str(tmp_path / "published"), "parts": ["cubes"], "page": "reproduction/report.html"}
+    losac("squares", "--out", "reproduction")
+    assert json.loads(losac("report", "--json").stdout)["results"] == "reproduction"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", "nowhere"], "there is no folder nowhere"),
+        (["report", "file"], "there is no folder file"),
+        (["report", "empty"], "nothing to report in empty: no part has results there"),
+        (["report", "empty", "cache"], "takes one folder of results, not 2"),
+        (["report", "empty", "--quick"], "--quick has no effect on losac reproduce report"),
+        (["report", "empty", "--seeds", "1"], "--seeds has no effect on losac reproduce report"),
+        (["report", "cut"], "cut/squares cannot be read (JSONDecodeError: "),
+        (["report", "old"], "old/squares cannot be read (ValueError: "),
+        (["report", "half"], "half/squares cannot be read (FileNotFoundError: "),
+        (["report", "good", "--pdf", "--out", "file"], "--out file is a file"),
+        (["squares", "--pdf"], "--pdf is an option of losac reproduce report"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line_and_exit_2(losac, arguments, said, tmp_path):
+    (tmp_path / "file").touch()
+    losac("squares", "--out", "good", "--quiet")
+    whole = (tmp_path / "good" / "squares" / "results.json").read_text()
+    for folder, content in (("cut", whole[:40]), ("old", '{"format": "losac results 0"}'), ("half", whole)):
+        (tmp_path / folder / "squares").mkdir(parents=True)
+        (tmp_path / folder / "squares" / "results.json").write_text(content)
+    result = losac(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "file").is_dir()
 
 
 def test_help_names_the_number_of_processes():
@@ -167,3 +232,21 @@ def test_help_names_the_number_of_processes():
 
     words = CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).stdout
     assert "one per core, at most 8" in " ".join(words.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("arguments", [["reproduce", "fair", "--quick"], ["attack", "report", "--help"]])
+def test_without_the_package_of_the_studies_it_is_named(arguments):
+    hidden = "import importlib.metadata\nimportlib.metadata.entry_points = lambda **_: ()\n"
+    code = f"{hidden}from losac.cli import app\napp({arguments})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert " needs the package losac-reproduction, " in line
+    assert "pip install ./reproduction" in line
+
+
+def test_the_library_does_not_import_its_studies():
+    import losac
+
+    files = Path(losac.__file__).parent.rglob("*.py")
+    assert not [path for path in files if "losac_reproduction" in path.read_text(encoding="utf-8")]

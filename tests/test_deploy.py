@@ -22,12 +22,13 @@ from losac.algorithms import ALGORITHMS
 from losac.deploy import DeployError, LocalFederation
 from losac.deploy.certificates import certificate_authority, check_certificate, node_key, server_certificate
 from losac.deploy.commands import environment, write_toml
-from losac.deploy.folder import Folder, Settings
+from losac.deploy.folder import CLI, FederationFolder, FederationSettings
 from losac.deploy.lock import locked
 from losac.deploy.network import free_ports, is_free, require_free
-from losac.deploy.processes import Record, is_running, kill, members, read_records, spawn, terminate
+from losac.deploy.processes import ProcessRecord, is_running, kill, members, read_records, spawn, terminate
 from losac.deploy.shutdown import stop_all
 from losac.deploy.startup import prepare
+from losac.federation import owner
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 DEAF = [
@@ -43,7 +44,7 @@ def new_app(folder: Path) -> Path:
     return folder / "some-app"
 
 
-def start(folder: Path, name: str, command: list[str]) -> Record:
+def start(folder: Path, name: str, command: list[str]) -> ProcessRecord:
     return spawn(name, command, os.environ, pids=folder / "pids", log=folder / "logs" / f"{name}.log")
 
 
@@ -88,7 +89,7 @@ def handshake(authority, server, host):
 
 def test_a_certificate_that_ran_out_is_refused(tmp_path):
     authority = certificate_authority(tmp_path, days=0)
-    with pytest.raises(ValueError, match="ran out on"):
+    with pytest.raises(ValueError, match="expired on"):
         check_certificate(authority.certificate, [])
 
 
@@ -117,14 +118,46 @@ def test_keys_are_private_and_never_overwritten(tmp_path):
 
 
 def test_keys_are_made_by_command(tmp_path):
-    made = losac("deploy", "keys", str(tmp_path / "keys"), "--host", "server.example.org", "--nodes", "2")
+    made = losac("deploy", "keys", str(tmp_path / "keys"), "--host", "server.example.org")
     assert made.exit_code == 0, made.output
     assert {path.name for path in (tmp_path / "keys").iterdir()} == {
-        *("ca.crt", "ca.key", "server.crt", "server.key"),
-        *("node-0", "node-0.pub", "node-1", "node-1.pub"),
+        *("ca.crt", "ca.key", "server.crt", "server.key", "executor.secret"),
     }
     check_certificate(tmp_path / "keys" / "server.crt", ["server.example.org"])
-    assert "not empty" in refused("deploy", "keys", str(tmp_path / "keys"), "--host", "a", "--nodes", "1")
+    assert "not empty" in refused("deploy", "keys", str(tmp_path / "keys"), "--host", "a")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
+    assert losac("deploy", "keys", str(tmp_path / "keys"), "--host", "server.example.org", "--renew").exit_code == 0
+    assert {name: (tmp_path / "keys" / f"{name}.1").read_bytes() for name in before} == before
+    assert all((tmp_path / "keys" / name).read_bytes() != old for name, old in before.items())
+
+
+def test_all_keys_of_a_federation_are_renewed_by_one_command(tmp_path):
+    folder = FederationFolder(tmp_path)
+    prepare(folder, 2, "127.0.0.1", None)
+    token = (folder.home(CLI) / "credentials.yaml").read_text()
+    owner.claim(folder.state(0) / "runs" / "abc", "abc", "client-0", "old key")
+    before = {path: path.read_bytes() for path in folder.keys.iterdir()}
+    done = losac("deploy", "rotate", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert folder.settings().node_ids == {}
+    prepare(folder, 2, "127.0.0.1", None)
+    assert all(path.read_bytes() != old for path, old in before.items())
+    assert (folder.home(CLI) / "credentials.yaml").read_text() != token
+    owner.claim(folder.state(0) / "runs" / "abc", "abc", "client-0", "new key")
+    assert [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o077] == []
+    record = start(tmp_path, "node-0", SLEEP)
+    assert "stop the federation first" in refused("deploy", "rotate", str(tmp_path))
+    terminate([record], patience=5)
+
+
+def test_a_nodes_key_is_made_on_the_node(tmp_path):
+    """The server's command made all private keys, which then had to travel."""
+    made = losac("deploy", "key", str(tmp_path / "node-0"), "--quiet")
+    assert made.stdout.split() == [str(tmp_path / "node-0"), str(tmp_path / "node-0.pub")]
+    old = (tmp_path / "node-0").read_bytes()
+    assert "exists and is not overwritten" in refused("deploy", "key", str(tmp_path / "node-0"))
+    assert losac("deploy", "key", str(tmp_path / "node-0"), "--renew").exit_code == 0
+    assert (tmp_path / "node-0.1").read_bytes() == old != (tmp_path / "node-0").read_bytes()
 
 
 def test_free_ports_are_free_and_a_taken_one_is_named():
@@ -195,10 +228,10 @@ def test_killing_takes_the_children_too(tmp_path):
 
 def test_a_pid_that_now_belongs_to_another_process_is_not_signalled(tmp_path):
     with subprocess.Popen(SLEEP, start_new_session=True) as stranger:
-        folder = Folder(tmp_path)
-        Record("node-0", stranger.pid, time.time(), ("flower-supernode", "--port", "1")).save(folder.pids)
+        folder = FederationFolder(tmp_path)
+        ProcessRecord("node-0", stranger.pid, time.time(), ("flower-supernode", "--port", "1")).save(folder.pids)
         command = tuple(Path(f"/proc/{stranger.pid}/cmdline").read_text().split("\0")[:-1])
-        Record("node-1", stranger.pid, time.time() - 86400, command).save(folder.pids)
+        ProcessRecord("node-1", stranger.pid, time.time() - 86400, command).save(folder.pids)
         assert stop_all(folder, patience=0.2) == []
         assert stranger.poll() is None
         assert list(folder.pids.iterdir()) == []
@@ -206,12 +239,12 @@ def test_a_pid_that_now_belongs_to_another_process_is_not_signalled(tmp_path):
 
 
 def test_down_clears_stale_and_damaged_pid_files(tmp_path):
-    folder = Folder(tmp_path)
-    folder.write(Settings(2, port=1, node_ports=(2, 3), ready=True))
+    folder = FederationFolder(tmp_path)
+    folder.write(FederationSettings(2, port=1, node_ports=(2, 3), ready=True))
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
     for name in ("superlink", "node-0"):
-        Record(name, gone.pid, time.time(), ("flower-superlink",)).save(folder.pids)
+        ProcessRecord(name, gone.pid, time.time(), ("flower-superlink",)).save(folder.pids)
     (folder.pids / "node-1.json").write_text("{not json")
     done = losac("deploy", "down", str(tmp_path), "--json")
     assert done.exit_code == 0, done.output
@@ -312,7 +345,7 @@ def test_the_demo_knows_two_data_sets(tmp_path, monkeypatch):
 
 
 def test_what_stands_and_what_stopped_is_told_quietly(tmp_path):
-    Folder(tmp_path).write(Settings(1))
+    FederationFolder(tmp_path).write(FederationSettings(1))
     record = start(tmp_path, "node-0", SLEEP)
     assert losac("deploy", "status", str(tmp_path), "--quiet").stdout == "node-0\n"
     assert json.loads(losac("deploy", "status", str(tmp_path), "--json").stdout)["processes"]["node-0"] == record.pid
@@ -321,7 +354,7 @@ def test_what_stands_and_what_stopped_is_told_quietly(tmp_path):
 
 
 def test_files_are_told_as_json(tmp_path):
-    made = losac("deploy", "keys", str(tmp_path / "keys"), "--host", "localhost", "--nodes", "1", "--json")
+    made = losac("deploy", "keys", str(tmp_path / "keys"), "--host", "localhost", "--json")
     assert {Path(path) for path in json.loads(made.stdout)["files"]} == set((tmp_path / "keys").iterdir())
     assert made.stderr == ""
     quiet = losac("deploy", "init", str(tmp_path / "quiet-app"), "--quiet")
@@ -331,7 +364,7 @@ def test_files_are_told_as_json(tmp_path):
 
 
 def test_a_run_is_refused_for_no_app_and_for_unknown_settings(tmp_path):
-    Folder(tmp_path).write(Settings(1))
+    FederationFolder(tmp_path).write(FederationSettings(1))
     assert "is no Flower app" in refused("deploy", "run", str(tmp_path), str(tmp_path))
     assert "has no setting 'round'" in refused(
         "deploy", "run", str(tmp_path), str(new_app(tmp_path)), "--set", "round=1"
@@ -339,13 +372,13 @@ def test_a_run_is_refused_for_no_app_and_for_unknown_settings(tmp_path):
 
 
 def test_a_run_on_a_federation_that_is_down_says_how_to_start_it(tmp_path):
-    prepare(Folder(tmp_path), 1, "127.0.0.1", None)
+    prepare(FederationFolder(tmp_path), 1, "127.0.0.1", None)
     assert "losac deploy up" in refused("deploy", "run", str(tmp_path), str(new_app(tmp_path)))
     assert "losac deploy up" in refused("deploy", "log", str(tmp_path))
 
 
 def test_what_is_prepared_stays_the_same_at_the_next_start(tmp_path):
-    folder = Folder(tmp_path)
+    folder = FederationFolder(tmp_path)
     first = prepare(folder, 2, "127.0.0.1", None)
     keys = {path: path.read_bytes() for path in folder.keys.iterdir()}
     again = prepare(folder, 3, "127.0.0.1", None)

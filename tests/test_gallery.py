@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import losac
+from paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 GALLERY = ROOT / "examples" / "gallery"
 EXAMPLES = sorted(path.stem for path in GALLERY.glob("[0-9]*.py"))
 
@@ -32,7 +33,8 @@ def example(monkeypatch):
         return module
 
     yield load
-    sys.modules.pop("federations", None)
+    for name in ("federations", "table_page"):
+        sys.modules.pop(name, None)
 
 
 def test_the_page_shows_every_example():
@@ -130,16 +132,89 @@ def test_without_memory_the_own_algorithm_is_fedavg(example):
 
 
 @pytest.mark.real_data
-def test_the_table_of_all_algorithms(example, real_data, tmp_path):
-    """With one algorithm and few rounds; the budget is ten trials whichever it is."""
+def test_the_table_of_all_algorithms_goes_on_where_it_stopped(example, real_data, tmp_path, monkeypatch):
     table = example("table")
-    page = table.main(("fedavg",), rounds=3, out=tmp_path / "table.md")
+    monkeypatch.setattr(table, "SEEDS", (0, 1))
+    options = {"algorithms": ("dsgd",), "rounds": 3}
+    page = table.main(tmp_path, out=tmp_path / "table.md", **options)
     assert (tmp_path / "table.md").read_text() == page
-    assert page.count("| `fedavg` |") == 2
-    data = losac.data.load("logistic", clients=4)
+    assert page.count("| `dsgd` |") == 2
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 1 + 4
+    monkeypatch.setattr(table, "job", None)
+    assert table.main(tmp_path, **options) == page
+    with pytest.raises(ValueError, match="rounds=3, not 4; give another --jobs"):
+        table.main(tmp_path, algorithms=("dsgd",), rounds=4)
+
+
+def test_every_algorithm_has_a_start_and_the_same_budget(example):
+    table = example("table")
     for name in losac.algorithms.ALGORITHMS:
         points = 1
-        for values in table.grid(name, data).values():
+        for values in losac.tuning.default_space(name, 1.0).values():
             points *= len(values)
-        assert points == 10
+        assert points == 32
         assert table.start(name).label == name
+
+
+def jobs(found, data="har"):
+    """Jobs of two judged clients for each seed."""
+    return [
+        {
+            "data": data, "algorithm": name, "seed": seed, "rounds": 40, "settings": {"step_size": 0.1}, "edge": [],
+            "trials": 32, "validation": 0.5, "diverged": 7 if value is None else None, "accuracy": [value or 0.0] * 2,
+        }
+        for name, values in found.items()
+        for seed, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def test_ties_are_decided_seed_by_seed_and_for_all_comparisons_at_once(example):
+    compared = example("table_page").compared
+    seeds = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
+    rng = np.random.default_rng(0)
+    found = {
+        "slower": (seeds - 0.2 + 0.001 * rng.normal(size=5)).tolist(),
+        "best": seeds.tolist(),
+        "same": seeds.tolist(),
+        "noisy": (seeds + np.array([0.05, -0.3, 0.05, 0.05, 0.05])).tolist(),
+        "lost": [0.9, 0.9, 0.9, 0.9, None],
+    }
+    lines = {line.name: line for line in compared(jobs(found))}
+    assert list(lines) == ["best", "noisy", "same", "lost", "slower"]
+    assert [line.tied for line in lines.values()] == [True, True, True, False, False]
+    assert lines["best"].accuracy.mean == pytest.approx(0.7)
+    assert lines["slower"].behind.half < lines["slower"].accuracy.half
+    assert lines["lost"].accuracy is None
+    differences = np.array(found["best"]) - found["noisy"]
+    quantile = 4.3147  # of Student's t, 4 degrees of freedom, two-sided at 5 % over the 4 comparisons
+    assert lines["noisy"].behind.half == pytest.approx(quantile * differences.std(ddof=1) / 5**0.5, rel=1e-3)
+
+
+def test_the_page_of_the_table_says_its_rule_before_the_numbers_and_ranks_nobody(example):
+    module = example("table_page")
+    found = jobs({"b": [0.5] * 5, "a": [0.5] * 5, "c": [0.5, 0.5, 0.5, 0.5, None]})
+    page = module.page(found, {"har": "caption"}, {"har": "HAR"})
+    assert page.index("## The rules") < page.index("## HAR") < page.index("| `a` |") < page.index("| `b` |")
+    assert "Tied with the best: 2 of 3" in page
+    assert "Behind the best or diverged: 1 of 3" in page
+    assert "1 of 5 diverged" in page
+
+
+def test_the_published_table_is_what_its_jobs_say(example):
+    """Its algorithms, five seeds each, and the groups that the rule on the page makes of the numbers in the file."""
+    import pandas as pd
+
+    module, docs = example("table_page"), ROOT / "docs"
+    rows = pd.read_csv(docs / "gallery_table.csv")
+    page = (docs / "gallery_table.md").read_text()
+    assert set(rows["algorithm"]) <= set(losac.algorithms.names())
+    assert len(rows) == 2 * 5 * rows["algorithm"].nunique()
+    for data, title in (("har", "## HAR"), ("esr", "## ESR")):
+        mine = rows[rows["data"] == data]
+        values = mine.pivot(index="algorithm", columns="seed", values="test_accuracy")
+        values = values.where(mine.pivot(index="algorithm", columns="seed", values="diverged").isna(), np.nan)
+        found = {name: [None if np.isnan(v) else v for v in row] for name, row in values.iterrows()}
+        lines = module.compared(jobs(found, data))
+        section = page[page.index(title) :].split("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == [line.name for line in lines]
+        assert f"Tied with the best: {sum(line.tied for line in lines)} of {len(lines)}" in section

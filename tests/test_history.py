@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import losac
+from losac._costs import COSTS
 from losac.history.history import History
 from problems import quadratic
 
@@ -18,7 +19,22 @@ def curve(**metrics) -> History:
     count = len(next(iter(metrics.values())))
     arrays = {name: np.array(values, float) for name, values in metrics.items()}
     zero = np.zeros(count)
-    return History("losac", {}, "toy", 0, 10 * np.arange(count), arrays, zero, zero, zero, zero)
+    return History("losac", {}, "toy", 0, 10 * np.arange(count), arrays, dict.fromkeys(COSTS, zero), zero)
+
+
+def test_a_cost_is_counted_recorded_and_shown_by_one_table(monkeypatch, tmp_path):
+    """A new cost needs its row of the table and its price, and no other file."""
+    from losac import _costs
+    from losac.report import comparison_frame, group_histories
+    from losac.report.groups import axis_values
+
+    monkeypatch.setitem(_costs.COSTS, "flops", _costs.Cost("flops", "gigaflops", "GFLOP", 1e9))
+    counted = {name: np.array([0.0, 3e9]) for name in _costs.COSTS}
+    run = History("losac", {}, "toy", 0, np.array([0, 1]), {"loss": np.array([2.0, 1.0])}, counted, np.zeros(2))
+    assert History.load(run.save(tmp_path / "run.npz")).costs["flops"].tolist() == [0.0, 3e9]
+    assert run.to_frame()["flops"].tolist() == [0.0, 3e9]
+    assert comparison_frame([run])["gigaflops"].tolist() == [3.0]
+    assert axis_values(group_histories([run])[0].runs[0], "flops").tolist() == [0.0, 3e9]
 
 
 def test_rounds_to_a_target():
@@ -104,3 +120,12 @@ def test_a_divergence_survives_a_process_boundary():
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == "losac diverged"
     assert again.history.metrics["loss"].tolist() == [1.0]
+
+
+def test_a_model_outside_of_a_constraint_has_an_infinite_objective_and_has_not_diverged(tmp_path):
+    problem = quadratic(clients=3, samples=6, dim=2, regularizer=losac.prox.box(0.1, 0.2))
+    run = losac.simulate(problem.task, losac.algorithms.dsgd(0.1 / problem.curvature), rounds=2)
+    assert run.metric("objective")[0] == np.inf, "it starts at zero, outside of the box"
+    assert np.isfinite(run.metric("objective")[1:]).all()
+    losac.report.write_page([run], tmp_path / "page.html")
+    losac.report.plot_histories([run], ["objective"])

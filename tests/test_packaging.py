@@ -12,14 +12,13 @@ import zipfile
 from email.parser import Parser
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 import losac
+from paths import ROOT
 from test_docs import blocks
 
-ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "losac"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -176,7 +175,7 @@ def test_a_missing_extra_is_an_error_that_says_what_to_install(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    [["tune", "fedavg", "--search", "optuna", "--rounds", "1"], ["deploy", "keys", "k", "--host", "h", "--nodes", "1"]],
+    [["tune", "fedavg", "--search", "optuna", "--rounds", "1"], ["deploy", "keys", "k", "--host", "h"]],
 )
 def test_on_the_command_line_a_missing_extra_is_one_line(command, tmp_path):
     code = BLOCK.format(names=["optuna", "psutil"]) + f"from losac.cli import app\napp({command})"

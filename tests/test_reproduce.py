@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -14,13 +15,16 @@ from scipy import stats
 
 import toys
 from losac.algorithms.losac import damping
-from losac.reproduce import STUDIES, Job, JobsFailedError, Measured, Options, read_results, run_jobs, write_results
-from losac.reproduce.output import markdown, render_index, render_page
-from losac.reproduce.paper import TABLE_2, Cell
-from losac.reproduce.parts import damped_findings as damped
-from losac.reproduce.parts import table2
-from losac.reproduce.parts.fair_findings import Interval, interval
-from losac.reproduce.runner import plain
+from losac_reproduction import STUDIES, Job, JobResult, JobsFailedError, Options, read_results, run_jobs, write_results
+from losac_reproduction.claims import Headline, Statement, judge, pool, verdict_of
+from losac_reproduction.frame import cells, read_frame, write_frame
+from losac_reproduction.markdown import answer_page, study_section
+from losac_reproduction.pages import index_page, study_page
+from losac_reproduction.paper import TABLE_2, Cell
+from losac_reproduction.results import Part, Stored, gather
+from losac_reproduction.runner import plain
+from losac_reproduction.studies import damped, table2
+from losac_reproduction.words import Interval, interval
 
 FULL, QUICK = Options(), Options(quick=True)
 
@@ -74,7 +78,7 @@ def test_a_job_that_fails_loses_no_other_and_equal_jobs_run_once(tmp_path, worke
     assert dict(os.environ) == before
     assert list(caught.value.failures) == ["square of -2.0"]
     assert toys.calls(tmp_path / "calls") == [-2, 1, 3]
-    rest = [job for job in jobs if job.arguments["value"] > 0]
+    rest = [job for job in jobs if job.arguments["number"] > 0]
     assert [one.result["square"] for one in run_jobs(rest, tmp_path / "jobs", workers)] == [1, 9, 1]
     assert toys.calls(tmp_path / "calls") == [-2, 1, 3]
 
@@ -98,7 +102,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
 
 
 def test_the_time_left_goes_by_the_costs(tmp_path, monkeypatch):
-    monkeypatch.setattr("losac.reproduce.runner.time", SimpleNamespace(perf_counter=lambda: toys.NOW[0]))
+    monkeypatch.setattr("losac_reproduction.runner.time", SimpleNamespace(perf_counter=lambda: toys.NOW[0]))
     jobs = [Job(toys.wait, {"seconds": 2.0 * cost}, f"cost {cost}", cost) for cost in (1.0, 3.0, 4.0)]
     left, seconds = [], []
     for one in run_jobs(jobs, tmp_path, report=lambda progress: left.append(progress.left)):
@@ -128,9 +132,9 @@ def test_what_was_written_gives_the_same_findings(tmp_path):
     options = Options((3, 4), quick=True)
     measured = run_jobs(study.jobs(options), tmp_path / "jobs")
     findings, page = write_results(study, measured, options, tmp_path / "squares")
-    again, with_options = read_results(tmp_path / "squares")
-    assert (again, with_options) == (measured, options)
-    assert study.conclude(again, with_options) == findings
+    stored = read_results(study, tmp_path / "squares")
+    assert (stored.options, stored.jobs, stored.devices) == (options, 2, gather(study, measured, options).devices)
+    assert study.conclude(stored.frame, stored.options) == findings
     assert page.exists()
     assert (tmp_path / "squares" / "squares.csv").read_text(encoding="utf-8") == "x,x²,–\n1.0,1.0,\n2.0,4.0,\n"
     content = json.loads((tmp_path / "squares" / "results.json").read_text(encoding="utf-8"))
@@ -138,13 +142,75 @@ def test_what_was_written_gives_the_same_findings(tmp_path):
     content["format"] = "other"
     (tmp_path / "squares" / "results.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="does not hold results of this version"):
-        read_results(tmp_path / "squares")
+        read_results(study, tmp_path / "squares")
+
+
+def test_what_the_version_before_wrote_is_still_read(tmp_path):
+    """It kept the jobs' results themselves in results.json, and no frame."""
+    study = toys.study(tmp_path / "calls")
+    measured = run_jobs(study.jobs(QUICK), tmp_path / "jobs")
+    content = {
+        "format": "losac results 1",
+        "seeds": [0],
+        "quick": True,
+        "measured": [one._asdict() for one in measured],
+    }
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    stored = read_results(study, tmp_path)
+    assert study.conclude(stored.frame, stored.options) == study.findings(measured, QUICK)
+    assert (stored.jobs, stored.options) == (2, Options((0,), True))
+
+
+def test_a_frame_is_tidy_and_comes_back_from_its_file(tmp_path):
+    job = {"data": "har", "member": "losac", "s": 10, "seeds": [0, 1]}
+    runs = [{"seed": k, "loss": [2.0, None], "reached": {"0.9": {"bytes": k}}, "round": [0, 5]} for k in (0, 1)]
+    study = dataclasses.replace(toys.study(tmp_path), keys={"reached": "target", "runs": "partition"})
+    frame = study.frame([JobResult("", job, {"runs": {"iid": runs}, "fate": "low"}, 1.0)])
+    assert [*frame][:7] == ["study", "data", "method", "seed", "metric", "round", "value"]
+    assert cells(frame, "loss", ["method", "partition", "round"], seed=1)["losac", "iid", 0] == [2.0]
+    write_frame(frame, tmp_path / "frame.csv.gz")
+    again = read_frame(tmp_path / "frame.csv.gz")
+    for read in (frame, again):
+        assert cells(read, "bytes", ["s", "seed"]) == {(10, 0): [0.0], (10, 1): [1.0]}
+        assert cells(read, "fate", ["method"]) == {"losac": ["low"]}
+        assert np.isnan(cells(read, "loss", ["round"])[5]).all()
+
+
+def test_claims_are_judged_by_their_rules():
+    rule = "not testable if not reached | holds if wins >= 0.8 * cells | holds in part if wins | fails"
+    statement = Statement("LoSAC wins in {cells}.", "Sec. 3", rule, "In {wins} of {cells}, by {lead:.1f|nothing}.")
+    numbers = {"reached": True, "wins": 4, "cells": 4, "lead": [1.26, None]}
+    (claim,) = judge([statement], numbers)
+    assert claim[:4] == ("LoSAC wins in 4.", "Sec. 3", "holds", "In 4 of 4, by 1.3, nothing.")
+    assert claim.numbers == {"reached": True, "wins": 4, "cells": 4}
+    changes = ({"wins": 1}, {"wins": 0}, {"reached": False})
+    found = [judge([statement], numbers | change)[0].verdict for change in changes]
+    assert found == ["holds in part", "fails", "not testable"]
+    with pytest.raises(ValueError, match="no verdict of the rule"):
+        verdict_of("holds if wins > 5", numbers)
+
+
+def test_a_claim_of_several_studies_is_one_claim_judged_by_the_sums_of_their_counts():
+    rule = "holds if wins >= 0.75 * cells | holds in part if wins | fails"
+    row = Headline("the lead", "2", "{wins} of {cells}")
+    many = Statement("LoSAC wins.", "Theorem 1", rule, "In {wins}.", "Wins in 3 of 4 cells.", row)
+    tuned = Statement("LoSAC wins.", "Theorem 1", "", "Tuned in {wins}.", headline=Headline(tuned="{wins} tuned"))
+    early = Statement("LoSAC is new.", "Abstract", "holds", "It is.")
+    first, second = (judge([many], {"wins": wins, "cells": 4}) for wins in (4, 1))
+    found = pool({"A": first, "B": [*second, *judge([early], {})], "C": judge([tuned], {"wins": 0})})
+    assert [claim.text for claim in found] == ["LoSAC is new.", "LoSAC wins."]
+    claim = found[1]
+    assert claim.verdict == "holds in part"  # 5 of 8, though A holds by itself
+    assert first[0].verdict == "holds"
+    assert claim.evidence == "A: In 4. B: In 1. C: Tuned in 0."
+    assert claim.threshold == "Wins in 3 of 4 cells."
+    assert claim.headline == ("the lead", "2", "4 of 4; 1 of 4", "", "0 tuned", "")
 
 
 def test_pages_hold_every_claim_and_no_foreign_markup(tmp_path):
     study = toys.study(tmp_path)
-    findings = study.conclude([Measured("", {"value": 2.0}, {"square": 4.0}, 0.0)], QUICK)
-    pages = [render_page(study, findings, QUICK, tmp_path), render_index({"squares": (study, findings)}, QUICK)]
+    findings = study.findings([JobResult("", {"number": 2.0}, {"square": 4.0}, 0.0)], QUICK)
+    pages = [study_page(study, findings, QUICK, tmp_path), index_page({"squares": (study, findings)}, QUICK)]
     for page in pages:
         assert "Squares add up to a &lt;b&gt;lot&lt;/b&gt; | [bold]." in page
         assert "Sec. 1 &amp; 2" in page
@@ -153,10 +219,13 @@ def test_pages_hold_every_claim_and_no_foreign_markup(tmp_path):
         assert "<b>lot" not in page
         assert "No verdict here is final" in page
     assert 'href="squares/report.html"' in pages[1]
-    assert "No verdict here is final" not in render_page(study, findings, FULL, tmp_path)
-    text = markdown(study, findings, FULL, "pictures")
-    assert r"| Squares add up to a <b>lot</b> \| [bold]. (Sec. 1 & 2) | **holds** | The sum is 4 > 0. |" in text
+    assert "No verdict here is final" not in study_page(study, findings, FULL, tmp_path)
+    part = Part(study, findings, Stored(None, FULL, 2, 90.0, ("cpu",), "2026-11-16", "6f08da4"))
+    text = study_section(part, "pictures")
+    assert r"| Squares add up to a <b>lot</b> \| [bold]. (Sec. 1 & 2) | **holds** | – | The sum is 4 > 0. |" in text
     assert "| 2 | 4 | – |" in text
+    assert "2 measurements, 2 minutes, summed over processes, on cpu, stored 2026-11-16 by commit 6f08da4." in text
+    assert "Of 1 claims: 1 **holds**." in answer_page({"squares": part})
 
 
 # The studies
@@ -174,7 +243,7 @@ def test_a_study_knows_its_jobs(name):
             assert json.loads(json.dumps(job.arguments, allow_nan=False)) == job.arguments
             assert job.label
             assert job.cost > 0
-            assert job.function.__module__.startswith("losac.reproduce.")
+            assert job.function.__module__.startswith("losac_reproduction.")
 
 
 def test_the_short_form_is_a_small_part_of_the_whole():
@@ -215,7 +284,7 @@ def cell(first, loss, seeds=(0, 1, 2)):
 
 def made_up(values, options=FULL):
     """Table 2 where each method has the same numbers in every cell."""
-    return [Measured(job.label, job.arguments, cell(*values[job.arguments["method"]]), 1.0)
+    return [JobResult(job.label, job.arguments, cell(*values[job.arguments["method"]]), 1.0)
             for job in table2.jobs(options)]  # fmt: skip
 
 
@@ -231,7 +300,7 @@ def made_up(values, options=FULL):
     ids=["longer steps", "better", "equal", "nothing"],
 )
 def test_table_2_tells_a_better_method_from_longer_steps(values, verdict, options):
-    findings = table2.conclude(made_up(values, options), options)
+    findings = table2.STUDY.findings(made_up(values, options), options)
     assert [claim.verdict for claim in findings.claims[:3]] == [verdict] * 3
     assert told(findings)
 
@@ -242,7 +311,7 @@ def test_table_2_bears_seeds_without_a_value():
         one.result[0] |= {"first": None, "stayed": None}
         if one.arguments["t"] == 6:
             one.result[1] |= {"loss": None, "accuracy": None, "diverged": 3}
-    findings = table2.conclude(measured, FULL)
+    findings = table2.STUDY.findings(measured, FULL)
     assert told(findings)
     assert any("1 of 3 never" in text for text in texts(findings))
     assert any("1 of 3 diverged" in text for text in texts(findings))
@@ -316,16 +385,46 @@ def tuned(method, rounds, accuracy=0.9, failed=None):
         runs = [{"reached": {"0.9": one}, "final": {"accuracy": accuracy, "test_loss": 0.3}} for one in to_target]
         result |= {"best": {"step_size": 1e-4}, "edges": {"step_size": "inside"}, "client_state": 1.0, "runs": runs,
                    "trials": [[1e-4, 0.5], [3e-4, None]], "axes": ["step_size"]}  # fmt: skip
-    return Measured(method, {"data": "har", "partition": "sorted", "method": method}, result, 1.0)
+    return JobResult(method, {"data": "har", "partition": "sorted", "method": method}, result, 1.0)
 
 
 def fair(*measured):
-    findings = STUDIES["fair"].conclude(measured, FULL)
+    findings = STUDIES["fair"].findings(measured, FULL)
     assert told(findings)
     for figure in findings.figures:
         assert figure.draw().axes
     winners = {row[2]: row[3:] for row in findings.tables[0].rows}
     return findings, winners
+
+
+def test_an_algorithm_added_as_contributing_says_is_compared_with_the_others(monkeypatch):
+    """Its class is all that the studies know; the tables call it by its own name."""
+    from losac.algorithms import ALGORITHMS
+    from losac.algorithms.fedavg import Fedavg
+
+    class Fedown(Fedavg):
+        """An algorithm of a contributor."""
+
+    monkeypatch.setitem(ALGORITHMS, "fedown", Fedown)
+    assert "fedown" in [job.arguments["method"] for job in STUDIES["fair"].jobs(FULL)]
+    findings, winners = fair(tuned("fedown", [20, 21, 22]), tuned("losac", [40, 41, 42]))
+    assert winners["rounds to target"][0] == "fedown"
+    assert "1 settings among the paper's rivals, and in 0 among all" in findings.claims[0].evidence
+    failed, _ = fair(tuned("losac", [40, 41, 42]), tuned("fedown", None, failed="all trials diverged"))
+    assert failed.tables
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_plans_an_added_algorithm(name, monkeypatch):
+    """No study may find out after hours that it has no name, colour or setting for one."""
+    from losac.algorithms import ALGORITHMS
+    from losac.algorithms.fedavg import Fedavg
+    from losac_reproduction.studies.theorem1 import title_of
+
+    before = len(STUDIES[name].jobs(FULL))
+    monkeypatch.setitem(ALGORITHMS, "fedown", type("Fedown", (Fedavg,), {}))
+    assert len(STUDIES[name].jobs(FULL)) >= before
+    assert title_of("fedown") == "fedown"
 
 
 def test_the_interval_is_students():
@@ -348,10 +447,11 @@ def test_methods_are_ranked_and_those_not_told_apart_are_named():
     assert [row[0] for row in table.rows] == ["LoSAC", "SCAFFOLD", "FedAvg", "FedCM", "FedSaga"]
     assert table.rows[-1][1] == "all of 8 trials diverged"
     assert all(len(row) == len(table.columns) for row in table.rows)
-    superior, twice, _ = findings.claims
+    superior, _, twice, *_ = findings.claims
     assert superior.verdict == "holds"
-    assert twice.verdict == "fails"
+    assert twice.verdict == "evidence"  # Table 2 judges it
     assert "1.05" in twice.evidence
+    assert twice.headline.tuned.startswith("1.05 on ")
 
 
 def test_a_lead_beyond_the_intervals_is_one():
@@ -362,4 +462,29 @@ def test_a_lead_beyond_the_intervals_is_one():
 def test_nobody_wins_where_nobody_gets_there():
     findings, winners = fair(tuned("scaffold", [None] * 3), tuned("losac", None, failed="all trials diverged"))
     assert winners["rounds to target"][0] == "nobody"
-    assert [claim.verdict for claim in findings.claims[:2]] == ["fails", "not testable"]
+    superior, _, twice, *_ = findings.claims
+    assert superior.verdict == "fails"
+    assert twice.evidence == "No setting in which both reach the target."
+
+
+def test_methods_that_coincide_without_a_regulariser_count_once():
+    same = [tuned(name, [20, 21, 22]) for name in ("fedavg", "feddualavg", "fedmid", "fedcm", "fedavg_momentum")]
+    findings, winners = fair(*same, tuned("losac", [40, 41, 42]))
+    assert winners["rounds to target"] == ["FedAvg", "FedCM", "LoSAC: 3 of 3"]
+    assert len(findings.tables[1].rows) == 3
+
+
+def test_table_2_names_what_is_unstable_and_what_a_mean_leaves_out():
+    measured = made_up({"scaffold": (200, 0.3), "losac": (50, 0.1), "long": (50, 0.1)})
+    for one in measured:
+        if (one.arguments["method"], one.arguments["data"], one.arguments["m"]) == ("losac", "mnist", 5):
+            one.result[0] |= {"first": None, "stayed": None, "loss": None, "accuracy": None, "diverged": 3}
+            one.result[1] |= {"accuracy": 0.8}
+    findings = table2.STUDY.findings(measured, FULL)
+    assert "MNIST M = 5, T = 4 diverges in 1 of 3 seeds" in findings.summary
+    assert "a run of MNIST M = 5, T = 4 ends at 80.0 %" in findings.summary
+    fewer, average, *_ = findings.claims
+    assert "24 of 27 cells (MNIST 6 of 9, HAR 9 of 9, ESR 9 of 9)" in fewer.evidence
+    assert "The means leave out MNIST M = 5, T = 2; MNIST M = 5, T = 4; MNIST M = 5, T = 6" in average.evidence
+    lower = next(claim for claim in findings.claims if "lower loss" in claim.text)
+    assert "over the 24 and 24 cells of which no seed diverged" in lower.evidence

@@ -12,13 +12,13 @@ import pytest
 
 import losac
 from losac.attacks.search import search
-from losac.reproduce import lowrank
-from losac.reproduce.output import write_figures
-from losac.reproduce.parts import fig6, fig7, leakage, privacy
-from losac.reproduce.runner import plain
-from losac.reproduce.study import Measured, Options
-from losac.simulation.engine import precision
+from losac.simulation.engines.resident import precision
 from losac.trees import squared_norm, sub
+from losac_reproduction import lowrank
+from losac_reproduction.pages import write_figures
+from losac_reproduction.runner import plain
+from losac_reproduction.studies import fig6, fig7, leakage, privacy
+from losac_reproduction.study import JobResult, Options
 
 
 def test_the_attack_is_gradient_descent_on_the_mismatch():
@@ -66,7 +66,7 @@ def leak(falls, exact=1e-14):
     for method, targets in falls.items():
         found = {t: {"distance to the gradient": 0.1, "attacks": [attack(fall)]} for t, fall in targets.items()}
         result = {"rows": 5, "features": 3, "norm": 4.0, "targets": found, "total against the last gradient": exact}
-        measured.append(Measured("", {"data": "esr", "partition": "sorted", "method": method}, result, 1.0))
+        measured.append(JobResult("", {"data": "esr", "partition": "sorted", "method": method}, result, 1.0))
     return measured
 
 
@@ -77,6 +77,8 @@ DEFENDED = {
     "scaffold": {"printed": -0.1, "signed": -0.1, "total": -0.1},
     "losac": {"printed": -0.1, "signed": -0.1, "total": -0.1},
     "losac-1": {"printed": -0.1, "signed": -0.1, "total": -0.1},
+    "fedprox": {"printed": -0.1, "signed": -0.1},
+    "mfl": {"printed": -0.1, "signed": -0.1, "momentum": 0.7},
 }
 
 
@@ -85,17 +87,23 @@ def verdicts(findings):
 
 
 def test_leakage_is_judged_by_the_numbers():
-    found = fig6.conclude(leak(DEFENDED, exact=0.3), Options())
+    found = fig6.STUDY.findings(leak(DEFENDED, exact=0.3), Options())
     assert verdicts(found) == ["holds", "holds", "holds", "holds", "holds"]
     leaking = {name: dict.fromkeys(targets, 0.05) for name, targets in DEFENDED.items()} | {
         "dsgd": {"gradient": 0.05, "nothing": 0.0}
     }
-    assert verdicts(fig6.conclude(leak(leaking), Options())) == ["holds in part", "fails", "fails", "fails", "fails"]
+    assert verdicts(fig6.STUDY.findings(leak(leaking), Options())) == [
+        "holds in part",
+        "fails",
+        "fails",
+        "fails",
+        "fails",
+    ]
 
 
 def test_an_attack_that_blows_up_is_no_success(tmp_path):
     broken = DEFENDED | {"fedavg": {"printed": None, "signed": None}}
-    found = fig6.conclude(leak(broken), Options())
+    found = fig6.STUDY.findings(leak(broken), Options())
     assert verdicts(found)[2] == "holds"
     text = json.dumps([c._asdict() for c in found.claims] + [list(map(list, t.rows)) for t in found.tables])
     assert "nan" not in text.lower()
@@ -112,7 +120,7 @@ def audited(name, steps, blocks, psnr, rows=8, exact=5, error=1e-6, model="softm
     }  # fmt: skip
     result |= {"telescoped": {"float32": error, "float64": error / 1e6}} if (name, blocks) == ("losac", 1) else {}
     told = {"data": "mnist", "model": model, "rows": rows, "method": [name, steps, blocks], "seed": 0, "quick": False}
-    return Measured("", told, result, 1.0)
+    return JobResult("", told, result, 1.0)
 
 
 def leaky(losac_psnr, error=1e-6):
@@ -125,20 +133,20 @@ def leaky(losac_psnr, error=1e-6):
 
 
 def test_the_audit_is_judged_by_the_numbers(tmp_path):
-    found = leakage.STUDY.conclude(leaky(40.0), Options())
-    assert verdicts(found) == ["holds", "fails", "holds in part", "fails", "fails"]
+    found = leakage.STUDY.findings(leaky(40.0), Options())
+    assert verdicts(found) == ["evidence"] * 3  # for claims that Figure 6 judges
+    assert {claim.text for claim in found.claims} < {s.text for s in fig6.CLAIMS}
     assert "2 of 2 settings" in found.summary
-    defended = leakage.STUDY.conclude(leaky(15.0, error=0.5), Options())
-    assert verdicts(defended)[:2] == ["holds", "holds"]
-    assert verdicts(defended)[3] == "holds"
-    assert "LoSAC, T = 5, M = 1, logistic regression, 8 rows (15 dB)" in defended.claims[3].evidence
+    assert found.claims[1].headline.tuned == "digits recovered in 2 of 2 settings by strong attacks"
+    defended = leakage.STUDY.findings(leaky(15.0, error=0.5), Options())
+    assert "LoSAC, T = 5, M = 1, logistic regression, 8 rows (15 dB)" in defended.claims[1].evidence
     write_figures(found, tmp_path)
     assert (tmp_path / "recovery.png").exists()
 
 
 def test_seeds_are_averaged_and_the_largest_error_counts():
     twice = [audited("losac", 1, 1, 30.0, error=1e-7), audited("losac", 1, 1, 50.0, error=3e-6)]
-    found = leakage.STUDY.conclude([*leaky(40.0)[:4], *twice], Options())
+    found = leakage.STUDY.findings([*leaky(40.0)[:4], *twice], Options())
     (row,) = (row for row in found.tables[0].rows if row[3] == "LoSAC, T = 1, M = 1")
     assert row[found.tables[0].columns.index("its PSNR")] == "40.0"
     assert row[found.tables[0].columns.index("their error")] == "3e-06"
@@ -173,8 +181,8 @@ def test_noise_ends_the_recovery_before_it_is_a_proof(tmp_path):
     learnt = [{"where": "client", "noise": z, "accuracy": [a]} for z, a in zip(sizes, (0.9, 0.88, 0.8))]
     learnt += [{"where": name, "noise": None, "accuracy": [0.9]} for name in ("8 bits", "nothing")]
     worth = privacy.budgets(method, list(sizes), [0])
-    parts = [Measured("", {"method": method}, plain(result), 1.0) for result in (recovered, learnt, worth)]
-    found = privacy.STUDY.conclude(parts, Options())
+    parts = [JobResult("", {"method": method}, plain(result), 1.0) for result in (recovered, learnt, worth)]
+    found = privacy.STUDY.findings(parts, Options())
     assert "from z = 0.1 on, which costs 10.0 points" in found.summary
     assert [row[6] for row in found.tables[0].rows if row[1] != "server"] == ["40.0", "20.0", "9.0"]
     write_figures(found, tmp_path)
@@ -208,7 +216,7 @@ def run_of(method, rank, error, found, *, diverged=None, early=None, **arguments
     one = {"seed": 0, "diverged": diverged, "final": final or dict.fromkeys(fig7.CURVES), "curve": curve,
            "to optimum": None}  # fmt: skip
     given = {"method": method, "rank": rank, "strength": fig7.STRENGTH, "samples": fig7.SAMPLES, "grid": {}} | arguments
-    return Measured("", given, [one], 1.0)
+    return JobResult("", given, [one], 1.0)
 
 
 def as_the_paper_says():
@@ -220,18 +228,22 @@ def as_the_paper_says():
 
 
 def test_low_rank_is_judged_by_the_numbers():
-    assert verdicts(fig7.conclude(as_the_paper_says(), Options())) == ["holds"] * 4
+    assert verdicts(fig7.STUDY.findings(as_the_paper_says(), Options())) == ["holds"] * 4
     near = [run_of("scaffold", r, 0.101, 60) if m.arguments["method"] == "scaffold" else m
             for m in as_the_paper_says() for r in [m.arguments["rank"]]]  # fmt: skip
-    assert verdicts(fig7.conclude(near, Options()))[:3] == ["holds only at equal step size", "holds", "holds in part"]
+    assert verdicts(fig7.STUDY.findings(near, Options()))[:3] == [
+        "holds only at equal step size",
+        "holds",
+        "holds in part",
+    ]
     few = [run_of("fedadmm-all", r, 0.1, r, early=2.0) if m.arguments["method"] == "fedadmm-all" else m
            for m in as_the_paper_says() for r in [m.arguments["rank"]]]  # fmt: skip
-    assert verdicts(fig7.conclude(few, Options()))[3] == "holds in part"
+    assert verdicts(fig7.STUDY.findings(few, Options()))[3] == "holds in part"
 
 
 def test_runs_that_diverged_or_were_not_made_are_named(tmp_path):
     runs = [run_of("losac", 8, 0.1, 8), run_of("scaffold", 8, None, None, diverged=3)]
-    found = fig7.conclude(runs, Options(quick=True))
+    found = fig7.STUDY.findings(runs, Options(quick=True))
     assert verdicts(found)[3] == "not testable"
     assert "diverged" in [row[2] for row in found.tables[0].rows]
     write_figures(found, tmp_path)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import jax
 import numpy as np
 import pytest
 
 import losac.algorithms as A
-from losac.reproduce import Measured, Options, probe
-from losac.reproduce.convex import convex, logistic_optimum
-from losac.reproduce.parts import divergence, lemma1, theorem1
-from losac.reproduce.parts.divergence_looks import Key, looks
-from losac.reproduce.parts.theorem1_findings import (
+from losac.simulation import Layout
+from losac.simulation.engines.resident import ResidentEngine, precision
+from losac.simulation.options import SimulationOptions
+from losac.simulation.program import rounds as program
+from losac.task import Task
+from losac_reproduction import JobResult, Options, probe
+from losac_reproduction.convex import convex, logistic_optimum, smooth
+from losac_reproduction.studies import divergence, lasso, lemma1, lemmas, theorem1
+from losac_reproduction.studies.divergence import Key, looks
+from losac_reproduction.studies.theorem1 import (
     best_share,
     exponents,
     greatest_h,
@@ -20,9 +28,6 @@ from losac.reproduce.parts.theorem1_findings import (
     rate,
     reach,
 )
-from losac.simulation import Layout, program
-from losac.simulation.engine import Engine, default_plan, precision
-from losac.task import Task
 from problems import blocks_of, drawn_blocks, drawn_clients, quadratic
 
 STEPS, BLOCKS, SAMPLED = 3, 4, 2
@@ -32,9 +37,18 @@ ETA = 0.1 / PROBLEM.curvature
 
 def played(algorithm, rounds: int = 2):
     """The probe's local models of the next round, the state before it, and the model after it by the simulator."""
-    plan = default_plan(SAMPLED, np.float64, Layout(SAMPLED, 1))
+    where = Layout(SAMPLED, 1)
+    options = SimulationOptions.of(
+        PROBLEM.task,
+        rounds=rounds,
+        clients_per_round=SAMPLED,
+        seed=5,
+        dtype="float64",
+        layout=where,
+        gradients="formed",
+    )
     with precision(np.float64):
-        engine = Engine(PROBLEM.task, algorithm, plan, seed=5)
+        engine = ResidentEngine(PROBLEM.task, algorithm, options)
         step = jax.jit(program.one_round, static_argnums=0)
         state, active = engine.state, np.ones(SAMPLED, bool)
         for r in range(rounds):
@@ -145,14 +159,14 @@ def test_the_best_step_reaches_soonest_or_ends_nearest():
 
 
 def test_exponents():
-    runs = lambda t: [{"share": s, "seed": 0, "reached": 100 / (s * t) if s * t < 5 else None} for s in (0.5, 1.0, 4.0)]  # noqa: E731
-    found = exponents([(t, runs(t)) for t in (1, 2, 4)])
+    sizes = itertools.product((1, 2, 4), (0.5, 1.0, 4.0))
+    found = exponents({(t, s): [100 / (s * t) if s * t < 5 else math.nan] for t, s in sizes})
     assert found["small"] == {1: 200.0, 2: 100.0, 4: 50.0}
     assert found["large_exponent"] == pytest.approx(-1)
     assert found["best"] == {1: 25.0, 2: 50.0, 4: 25.0}
 
 
-def theorem1_results(exact: bool) -> list[Measured]:
+def theorem1_results(exact: bool) -> list[JobResult]:
     rounds = list(range(0, 1001, 20))
     reached, curve = (400.0, [0.95**r for r in rounds]) if exact else (None, [0.1] * 51)
     rates = [
@@ -161,7 +175,7 @@ def theorem1_results(exact: bool) -> list[Measured]:
         ("fedavg", None, None, None),
     ]
     found = [
-        Measured(
+        JobResult(
             "", {"problem": "quadratic", "member": member, "rounds": 1000, "seeds": [0]},
             {"rows": [row(0.1, at, end)], "best": None if end is None else 0.1,
              "curve": {} if values is None else {"round": rounds, "distance": values}}, 1.0,
@@ -170,7 +184,7 @@ def theorem1_results(exact: bool) -> list[Measured]:
     ]  # fmt: skip
     sizes = [(1, 2, 800.0), (4, 2, 200.0), (4, 10, None if not exact else 190.0)]
     return found + [
-        Measured(
+        JobResult(
             "", {"problem": "quadratic", "t": t, "s": s, "seeds": [0]}, [{"share": 0.1, "seed": 0, "reached": at}], 1.0
         )
         for t, s, at in sizes
@@ -178,21 +192,21 @@ def theorem1_results(exact: bool) -> list[Measured]:
 
 
 def test_theorem1_verdicts_follow_the_numbers(tmp_path):
-    found = theorem1.conclude(theorem1_results(exact=True), Options(quick=True))
-    assert [claim.verdict for claim in found.claims] == ["fails", "holds", "holds", "fails"]
-    other = theorem1.conclude(theorem1_results(exact=False), Options(quick=True))
-    assert [claim.verdict for claim in other.claims] == ["fails", "fails", "holds", "not testable"]
+    found = theorem1.STUDY.findings(theorem1_results(exact=True), Options(quick=True))
+    assert [claim.verdict for claim in found.claims] == ["fails", "holds", "holds", "holds", "holds"]
+    other = theorem1.STUDY.findings(theorem1_results(exact=False), Options(quick=True))
+    assert [claim.verdict for claim in other.claims] == ["fails", "fails", "holds", "holds", "not testable"]
     for figure in (*found.figures, *other.figures):
         figure.draw().savefig(tmp_path / "figure.png")
 
 
-def lemma1_results(last: float) -> list[Measured]:
+def lemma1_results(last: float) -> list[JobResult]:
     def runs(values):
         return {"unit": 2.0, "runs": [[{"round": r, "loss": 1.0, "variance": [v], "square": [v]} for r, v in values]]}
 
     def one(problem, member, values):
         at = [r for r, _ in values]
-        return Measured("", {"problem": problem, "member": member, "at": at, "seeds": [0]}, runs(values), 1.0)
+        return JobResult("", {"problem": problem, "member": member, "at": at, "seeds": [0]}, runs(values), 1.0)
 
     return [
         one("quadratic", "losac", [(0, 4.0), (1000, last)]),
@@ -203,9 +217,9 @@ def lemma1_results(last: float) -> list[Measured]:
 
 
 def test_lemma1_verdicts_follow_the_numbers(tmp_path):
-    found = lemma1.conclude(lemma1_results(1e-20), Options())
-    assert [claim.verdict for claim in found.claims] == ["holds", "holds", "holds"]
-    assert lemma1.conclude(lemma1_results(1.0), Options()).claims[0].verdict == "fails"
+    found = lemma1.STUDY.findings(lemma1_results(1e-20), Options())
+    assert [claim.verdict for claim in found.claims] == ["holds", "holds", "evidence"]
+    assert lemma1.STUDY.findings(lemma1_results(1.0), Options()).claims[0].verdict == "fails"
     assert "nan" not in " ".join(claim.evidence for claim in found.claims)
     found.figures[0].draw().savefig(tmp_path / "figure.png")
 
@@ -220,7 +234,7 @@ def look_record(cosine: list[float], scalar: float, drift: float, bad: bool = Fa
     }  # fmt: skip
 
 
-def divergence_results() -> list[Measured]:
+def divergence_results() -> list[JobResult]:
     members = {
         "losac": look_record([0.8, 0.8, 0.8], 50.0, 0.1),
         "scaffold": look_record([0.5, 0.4, 0.3], 1.0, 0.5),
@@ -229,21 +243,102 @@ def divergence_results() -> list[Measured]:
         "fedcm": look_record([0.3, 0.1, 0.1], 1.0, 2.0, bad=True),
     }
     return [
-        Measured("", {"data": "har", "partition": "sorted", "member": name, "at": [20], "seeds": [0]}, [[record]], 1.0)
+        JobResult("", {"data": "har", "partition": "sorted", "member": name, "at": [20], "seeds": [0]}, [[record]], 1.0)
         for name, record in members.items()
     ]
 
 
 def test_divergence_verdicts_follow_the_numbers(tmp_path):
     """LoSAC's angle is better and its length is not; what is not finite is left out."""
-    found = divergence.conclude(divergence_results(), Options())
+    found = divergence.STUDY.findings(divergence_results(), Options())
     assert [claim.verdict for claim in found.claims] == ["holds in part", "holds", "holds", "holds"]
-    assert Key("har", "sorted", 20, "fedcm") not in looks(divergence_results())
+    assert Key("har", "sorted", 20, "fedcm") not in looks(divergence.STUDY.frame(divergence_results()))
     assert len(found.tables) == 1
     found.figures[0].draw().savefig(tmp_path / "figure.png")
 
 
-@pytest.mark.parametrize("study", [lemma1.STUDY, divergence.STUDY, theorem1.STUDY], ids=lambda s: s.name)
+def test_the_printed_exponent_is_minus_one_or_it_is_not():
+    """Rounds that go as T^−0.57 fall with T, but are not O(1/T)."""
+    slow = [
+        JobResult("", {"problem": "quadratic", "t": t, "s": 2, "seeds": [0]},
+                  [{"share": 0.1, "seed": 0, "reached": 800 * t**-0.57}], 1.0)
+        for t in (1, 2, 4)
+    ]  # fmt: skip
+    found = theorem1.STUDY.findings([*theorem1_results(exact=True)[:3], *slow], Options(quick=True))
+    verdicts = {claim.text: claim.verdict for claim in found.claims}
+    assert verdicts["The convergence result is O(1/(RT))."] == "holds in part"
+    assert verdicts["The convergence is faster if there are more local iterations T."] == "holds"
+
+
+def test_the_next_models_are_the_simulators():
+    """Of the rounds that could follow, the one that is drawn leads to the simulator's next model."""
+    algorithm = A.losac(ETA / 10, STEPS, BLOCKS)
+    (stop,) = probe.stops_of(PROBLEM.task, algorithm, 5, sampled=SAMPLED, stops=[2], plays=3, dtype="float64")
+    _, before, after, ids = played(algorithm)
+    np.testing.assert_array_equal(probe.flat(algorithm.model(stop.state.server)), before)
+    with precision(np.float64):
+        key = jax.random.fold_in(stop.state.key, stop.state.round)
+        found = probe.successors(stop.shape, stop.problem, stop.state, ids[None], key[None])
+        several = probe.successors(stop.shape, stop.problem, stop.state, stop.ids, stop.keys)
+    np.testing.assert_allclose(found[0], after, rtol=1e-14, atol=1e-15)
+    assert several.shape == (3, 4)
+
+
+def test_the_objective_has_the_optimum_and_the_constants_that_it_says():
+    made, f = convex("quadratic"), smooth("quadratic")
+    x, y = np.random.default_rng(0).normal(size=(2, 4))
+    assert np.linalg.norm(f.gradient(made.optimum)) < 1e-12
+    slope = [(f.value(x + h * y) - f.value(x - h * y)) / (2 * h) for h in (1e-3,)]
+    assert slope[0] == pytest.approx(f.gradient(x) @ y, rel=1e-8)
+    gap = np.linalg.norm(f.gradient(x) - f.gradient(y)) / np.linalg.norm(x - y)
+    assert f.mu <= gap <= f.smoothness
+
+
+def test_the_inequalities_of_the_appendix_hold_and_two_steps_of_its_proof_do_not():
+    found = {one["inequality"]: one["violated"] for one in lemmas.measure_inequalities("quadratic", 50, [0])}
+    assert [found[name] for name in lemmas.EXACT] == [0, 0, 0, 0]
+    assert found["smooth"] > 0
+
+
+def progress(share, at, after, before=1.0):
+    result = {"seed": 0, "share": share, "at": at, "step": share, "before": before, "after": after, "error": 0.0,
+              "gap": 0.1, "drift": 1.0, "mu": 1.0}  # fmt: skip
+    return JobResult("", {"problem": "quadratic"}, [result], 1.0)
+
+
+def test_lemma_2_is_judged_by_what_small_steps_do(tmp_path):
+    points = JobResult("", {"problem": "quadratic"}, lemmas.measure_inequalities("quadratic", 5, [0]), 1.0)
+    good = [progress(0.01, 0, 0.99), progress(0.1, 0, 0.9), progress(1.0, 0, 1.5), progress(1.0, 5, 1e-30, 1e-30)]
+    found = lemmas.STUDY.findings([points, *good], Options())
+    lemma2 = next(claim for claim in found.claims if claim.where == "Lemma 2")
+    assert lemma2.verdict == "holds"
+    assert "least squares 0.7 at 1" in lemma2.evidence  # λ' ≥ (1.5 − 1 + 2·0.1)/1²
+    bad = lemmas.STUDY.findings([points, progress(0.01, 0, 1.0), *good[1:]], Options())
+    assert next(claim for claim in bad.claims if claim.where == "Lemma 2").verdict == "fails"
+    found.figures[0].draw().savefig(tmp_path / "figure.png")
+
+
+def test_the_lasso_is_solved_where_the_composite_optimum_is_reached(tmp_path):
+    made = lasso.problem()
+    assert np.sum(np.abs(made.optimum) > lasso.COUNTED) == lasso.NONZERO
+
+    def one(member, ends, counts):
+        runs = [{"share": share, "seed": 0, "diverged": None, "nonzeros": count, "round": [0, 25], "distance": [1, end]}
+                for share, end, count in zip((0.1, 1.0), ends, counts)]  # fmt: skip
+        return JobResult("", {"member": member, "rounds": 25}, runs, 1.0)
+
+    good = [one("losac", (0.1, 1e-9), (40, 10)), one("exact", (1e-8, 0.2), (10, 50))]
+    found = lasso.STUDY.findings([*good, one("scaffold", (0.1, 0.2), (90, 90))], Options())
+    assert found.claims[0].verdict == "holds"
+    assert "SCAFFOLD-Prox 0.1 (90)" in found.claims[0].evidence
+    found.figures[0].draw().savefig(tmp_path / "figure.png")
+    dense = lasso.STUDY.findings([good[0], one("exact", (1e-8, 0.2), (11, 50))], Options())
+    assert dense.claims[0].verdict == "holds in part"
+
+
+@pytest.mark.parametrize(
+    "study", [lasso.STUDY, lemma1.STUDY, lemmas.STUDY, divergence.STUDY, theorem1.STUDY], ids=lambda s: s.name
+)
 def test_jobs_can_be_written_down(study):
     for quick in (True, False):
         listed = study.jobs(Options((0, 1), quick))

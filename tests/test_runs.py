@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import losac
+from losac._claim import RUN_FILES
 from losac.runs import FolderError, find_runs, open_run, record
-from losac.runs.layout import FILES
 from problems import quadratic
 
 A = losac.algorithms
@@ -52,7 +52,7 @@ def same(run, whole):
 def test_a_folder_says_all_of_a_run(tmp_path):
     history = record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path / "deep" / "run", rounds=10, **OPTIONS)
     run = open_run(tmp_path / "deep" / "run")
-    assert {path.name for path in run.folder.iterdir()} == {*FILES, "checkpoints", "lock"}
+    assert {path.name for path in run.folder.iterdir()} == {*RUN_FILES, "lock"}
     assert (run.status, run.name, run.last) == ("finished", "run", 10)
     assert run.experiment["simulation"] == {"rounds": 10, "seed": 0, **OPTIONS}
     assert run.experiment["algorithm"]["name"] == "losac"
@@ -187,6 +187,20 @@ def test_two_runs_never_write_into_one_folder(tmp_path):
     assert open_run(tmp_path).history().algorithm == "fedavg"
 
 
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("name", ["history.npz", "metrics.csv", "experiment.toml", "log.txt"])
+def test_files_that_are_of_no_run_are_not_replaced_without_a_word(tmp_path, name, resume):
+    """A history that was saved by hand, or a table of one's own, was gone after a run in its folder."""
+    (tmp_path / name).write_text("mine")
+    if resume and name in ("experiment.toml", "log.txt"):
+        return  # what a run leaves that was killed while it began
+    with pytest.raises(FolderError, match=f"holds {name} but no run"):
+        record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=2, resume=resume, **OPTIONS)
+    assert (tmp_path / name).read_text() == "mine"
+    record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=2, overwrite=True, **OPTIONS)
+    assert open_run(tmp_path).status == "finished"
+
+
 @pytest.mark.parametrize(
     ("algorithm", "options", "said"),
     [
@@ -225,7 +239,7 @@ def test_a_write_that_fails_says_what_is_kept(tmp_path, monkeypatch):
     whole = losac.simulate(PROBLEM.task, algorithm, rounds=18, **OPTIONS)
     from losac.runs import table
 
-    add, calls = table.Table.add, []
+    add, calls = table.MetricsTable.add, []
 
     def full(self, history):
         calls.append(history)
@@ -235,11 +249,11 @@ def test_a_write_that_fails_says_what_is_kept(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         add(self, history)
 
-    monkeypatch.setattr(table.Table, "add", full)
+    monkeypatch.setattr(table.MetricsTable, "add", full)
     with pytest.raises(FolderError, match=r"No space left on device.*kept up to round \d+.*--resume"):
         record(PROBLEM.task, algorithm, tmp_path, rounds=18, checkpoint_seconds=0, **OPTIONS)
     assert open_run(tmp_path).status == "failed"
-    monkeypatch.setattr(table.Table, "add", add)
+    monkeypatch.setattr(table.MetricsTable, "add", add)
     assert same(record(PROBLEM.task, algorithm, tmp_path, rounds=18, resume=True, **OPTIONS), whole)
 
 
@@ -299,5 +313,5 @@ def test_a_history_with_its_state_continues_its_record():
         losac.simulate(PROBLEM.task, algorithm, rounds=6, state=first, seed=5, **OPTIONS)
     with pytest.raises(ValueError, match="keep_state=True"):
         losac.simulate(PROBLEM.task, algorithm, rounds=6, state=whole, **OPTIONS)
-    with pytest.raises(ValueError, match="another algorithm, model or storage"):
+    with pytest.raises(ValueError, match="another algorithm, losac, than this run, fedavg"):
         losac.simulate(PROBLEM.task, A.fedavg(1e-3), rounds=6, state=first, **OPTIONS)

@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import losac
+from paths import ROOT
 
 pytest.importorskip("material", reason="the site needs the extra docs")
 
-ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -105,7 +105,7 @@ def test_markdown_and_docstrings_are_rendered_whole(pages):
         assert not re.search(r"<p>[^<]*\n(- |\* |1\. |\|-)", words), path.name
 
 
-@pytest.mark.parametrize("module", ["data", "models", "report", "runs", "tracking", "tuning"])
+@pytest.mark.parametrize("module", ["data", "metrics", "models", "report", "runs", "tracking", "tuning"])
 def test_the_reference_has_every_public_name(module, site):
     """Of losac itself, and of the modules that users meet first; what losac offers by itself is on its own page."""
     own = set(re.findall(r'id="(losac\.\w+)"', (site / "api" / "losac.html").read_text()))

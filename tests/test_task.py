@@ -47,7 +47,7 @@ def test_the_papers_start():
 
 
 def test_models_compare_by_value_so_that_programs_are_reused():
-    from losac.simulation.engine import _run
+    from losac.simulation.engines.resident import _run
 
     def go(step):
         task = losac.classification(losac.models.softmax_regression(64, 10), DIGITS)

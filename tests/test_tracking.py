@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import optax
@@ -14,7 +13,8 @@ import pytest
 
 import losac
 from losac.history import Callback
-from losac.tracking import TRACKERS, Row, Tracker, make_tracker
+from losac.tracking import TRACKERS, MetricRow, Tracker, make_tracker
+from paths import TESTS
 from problems import quadratic
 from readers import tensorboard_events, wandb_items, wandb_records
 from test_docs import blocks
@@ -54,7 +54,7 @@ class Written(Tracker):
 
     @property
     def rows(self):
-        return [one for one in self.said if isinstance(one, Row)]
+        return [one for one in self.said if isinstance(one, MetricRow)]
 
 
 class Breaks(Callback):
@@ -290,7 +290,7 @@ task = quadratic(clients=4, samples=6, dim=3).task
 losac.simulate(task, losac.algorithms.fedavg(1e-3), rounds=2, callbacks=[make_tracker("wandb", Path(sys.argv[1]))])
 print(*(child.pid for child in psutil.Process().children(recursive=True)))
 """
-    command = [sys.executable, "-c", code, str(place / "run"), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, str(place / "run"), str(TESTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     started = [int(pid) for pid in done.stdout.split()]
     assert started
