@@ -2,7 +2,7 @@
 
     python benchmarks/build.py [NAME …]
 
-An environment that is up to date is left alone; one that cannot be built is reported, and the others go on. Which
+An environment that is up to date is left alone; one that cannot be built is reported, and the others are built. Which
 package index pip uses is pip's own setting; where it offers several builds of PyTorch, a CPU build is enough.
 """
 

@@ -36,7 +36,7 @@ def methods(curvature: float) -> dict[str, Any]:
 
 
 def bounds(task: Any, algorithm: Any, share: float) -> dict[str, Any]:
-    """Return the settings of a Gaussian whose noise is a share of the typical norm of each part."""
+    """Return the settings of a Gaussian with noise of a given share of the typical norm of each part."""
     *others, own = losac.privacy.typical_norms(task, algorithm, rounds=1)
     clip = tuple(FAR * norm for norm in own.values())
     given = {"clip": clip, "noise_multiplier": share / FAR / (len(clip) * DIM) ** 0.5}
@@ -44,7 +44,7 @@ def bounds(task: Any, algorithm: Any, share: float) -> dict[str, Any]:
 
 
 def distances(task: Any, algorithm: Any, rounds: list[int]) -> list[float]:
-    """Return the distance from the optimum after so many rounds, over that at the start: root mean squares."""
+    """Return the distance from the optimum after some rounds, over that at the start: root mean squares."""
     runs = losac.sweep(
         task, algorithm, {}, list(SEEDS), rounds=rounds[-1], clients_per_round=SAMPLED, eval_every=math.gcd(*rounds),
         dtype="float64",

@@ -1,11 +1,11 @@
-"""Seconds per round as the number of clients grows to a million, and a long run whose states exceed the memory.
+"""Seconds per round as the number of clients grows to a million, and a long run with states beyond the memory.
 
     python benchmarks/clients.py table                 # 10³ … 10⁶ clients at equal S, alternately
     python benchmarks/clients.py long --folder /tmp    # a million clients, over 10⁵ of them touched, states in files
     python benchmarks/clients.py again --folder /tmp   # the same for fewer rounds, and then with the same clients again
 
-All write to benchmarks/results/clients.json (``--json``). The yardstick is the ordinary engine with 10³ clients, which
-has everything on the device; it is measured again beside every part, so that a busy machine disturbs both alike.
+All write to benchmarks/results/clients.json (``--json``). The reference is the ordinary engine with 10³ clients, which
+has everything on the device; it is measured again with every part, so a busy machine disturbs both alike.
 Compilation and evaluation are left out.
 """
 
@@ -24,20 +24,20 @@ import numpy as np
 import losac
 from losac._devices import prepare_jax
 from losac.losses import CrossEntropy
-from losac.simulation.engine import Engine
-from losac.simulation.paged import Paged
+from losac.simulation.engines.paged import PagedEngine
+from losac.simulation.engines.resident import ResidentEngine
+from losac.simulation.options import ComputeOptions, RunOptions, SimulationOptions
 from losac.simulation.sampling import Uniform
-from losac.simulation.setup import Plan
 
 A = losac.algorithms
 SAMPLED = 50
-PLAN = Plan(SAMPLED, np.dtype("float32"), None, None, 10**9)
+OPTIONS = SimulationOptions(RunOptions(rounds=1, loss_every=10**9), ComputeOptions(gradients="formed"), SAMPLED)
 RESULTS = Path(__file__).parent / "results" / "clients.json"
 
 
 @dataclass(frozen=True)
 class Again:
-    """The uniform sampler, so many rounds ago: whoever took part then does again."""
+    """The uniform sampler, delayed by some rounds: the same clients take part again."""
 
     clients: int
     ago: int
@@ -57,7 +57,7 @@ def make_task(model: object, data: losac.FederatedData) -> losac.Task:
     return losac.Task(CrossEntropy(model), model.init, data)
 
 
-def seconds_per_round(engine: Engine | Paged, rounds: int, sampler: object = None) -> float:
+def seconds_per_round(engine: ResidentEngine | PagedEngine, rounds: int, sampler: object = None) -> float:
     now = int(engine.state.round)
     began = time.perf_counter()
     list(engine.run(sampler or Uniform(engine.task.data.num_clients, SAMPLED), [now + rounds], False, lambda: None))
@@ -82,8 +82,10 @@ def table(clients: list[int], rounds: int, repeat: int) -> dict[str, object]:
     tasks = {n: make_task(model, first_clients(everyone, n)) for n in clients}
     found: dict[str, object] = {"rounds": rounds, "sampled": SAMPLED, "parameters": 610, "steps": 20, "blocks": 4}
     for algorithm in (A.fedavg(0.02, 20, 4), A.scaffold(0.02, 20, 4), A.losac(1e-6, 20, 4)):
-        engines: dict[str, Engine | Paged] = {"device": Engine(tasks[min(clients)], algorithm, PLAN, 0)}
-        engines |= {str(n): Paged(tasks[n], algorithm, PLAN, 0) for n in clients}
+        engines: dict[str, ResidentEngine | PagedEngine] = {
+            "device": ResidentEngine(tasks[min(clients)], algorithm, OPTIONS)
+        }
+        engines |= {str(n): PagedEngine(tasks[n], algorithm, OPTIONS) for n in clients}
         for engine in engines.values():
             seconds_per_round(engine, rounds)
         times = {name: [] for name in engines}
@@ -102,10 +104,10 @@ def long(clients: int, rounds: int, again: int, hidden: int, steps: int, folder:
     model = losac.models.two_nn(60, 10, hidden)
     everyone = losac.data.crowd(clients)
     algorithm = A.scaffold(1e-3, steps, 2)
-    small = Engine(make_task(model, first_clients(everyone, 1000)), algorithm, PLAN, 0)
+    small = ResidentEngine(make_task(model, first_clients(everyone, 1000)), algorithm, OPTIONS)
     found: dict[str, object] = {"clients": clients, "sampled": SAMPLED, "steps": steps, "parts": []}
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        large = Paged(make_task(model, everyone), algorithm, PLAN, 0, folder=Path(place))
+        large = PagedEngine(make_task(model, everyone), algorithm, OPTIONS, folder=Path(place))
         found["row_bytes"] = large.spill.row_bytes
         beside = max(20, rounds // 40)
         for engine in (small, large):

@@ -1,6 +1,6 @@
-"""Writes a job to files that every contender reads: the clients' data, the first weights, and who does what when.
+"""Writes a job to files that every contender reads: the clients' data, the first weights, and the plan of every round.
 
-Clients and blocks are losac's own draws for seed 0, so that losac runs as its users run it and the others can follow.
+Clients and blocks are losac's own draws for seed 0: losac runs as its users run it, and the others follow the plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import losac
 from losac.simulation.sampling import Uniform, draw_clients
 
 PLANNED = 200
-"""Rounds that are planned; whoever runs longer starts again from the first."""
+"""The number of planned rounds; longer runs start again from the first."""
 
 
 def export(name: str, job: Job, folder: Path) -> Path:
@@ -40,7 +40,7 @@ def federated(job: Job) -> losac.FederatedData:
     if job.data == "mnist":
         return losac.data.load("mnist", clients=job.clients, partition="sorted")
     if job.data == "lowrank":
-        from losac.reproduce.lowrank import lowrank_data
+        from losac_reproduction.lowrank import lowrank_data
 
         return lowrank_data(job.rows, RANK)
     return images(job.clients, job.rows)

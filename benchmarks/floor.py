@@ -25,7 +25,7 @@ SECONDS = 1.5
 
 
 def step_flops(batch: int) -> int:
-    """Return the operations of the products of one local step: forward, weights, and inputs but for the first layer."""
+    """Return the operations of the products of one local step: forward, weights, and inputs except the first."""
     weights = sum(a * b for a, b in LAYERS)
     return 2 * batch * (2 * weights + sum(a * b for a, b in LAYERS[1:]))
 
@@ -101,7 +101,7 @@ def measures(on_gpu: bool) -> list[tuple[str, str, Callable[[], Any]]]:
 
 
 def work(core: int | None, on_gpu: bool, barrier: Any, answers: Any) -> None:
-    """Measure in a process of its own, bound to a core, at the same time as the others."""
+    """Measure in a separate process, bound to a core, at the same time as the others."""
     if core is not None:
         os.sched_setaffinity(0, {core})
     found = []
@@ -113,7 +113,7 @@ def work(core: int | None, on_gpu: bool, barrier: Any, answers: Any) -> None:
 
 
 def backend() -> tuple[bool, str]:
-    """Return whether JAX runs on a GPU, and the device's name; asked in a process of its own."""
+    """Return whether JAX runs on a GPU, and the device's name; asked in a separate process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_backend)
 
@@ -158,9 +158,9 @@ def main() -> None:
         {"what": "operations in products", "unit": "GFLOP", "value": flops},
         {"what": "losac's round", "unit": "ms", "value": 1e3 * ours},
         {"what": "floor at the rate of large products", "unit": "ms", "value": 1e3 * flops / big},
-        {"what": "floor at the rate of its own products and updates", "unit": "ms", "value": 1e3 * flops / own},
+        {"what": "floor at the rate of J1's products and updates", "unit": "ms", "value": 1e3 * flops / own},
         {"what": "share of the rate of large products", "unit": "%", "value": 100 * flops / ours / big},
-        {"what": "share of the rate of its own products and updates", "unit": "%", "value": 100 * flops / ours / own},
+        {"what": "share of the rate of J1's products and updates", "unit": "%", "value": 100 * flops / ours / own},
     ]
     for row in rates:
         print(f"{row['what']:70} {row['rate']:10.4g} {row['unit']}")

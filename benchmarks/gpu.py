@@ -1,4 +1,4 @@
-"""The long jobs, as they are meant for a GPU: pfl's CIFAR-10 job in full, and all of the paper's Table 2.
+"""The long jobs, for a GPU: pfl's CIFAR-10 job in full, and all of the paper's Table 2.
 
     LOSAC_DATA_DIR=path/to/data python benchmarks/gpu.py --json benchmarks/results/gpu.json
 
@@ -21,10 +21,10 @@ from export import federated, first_weights
 from jobs import JOBS
 from simulator import Simulator, make_algorithm, make_task, mean_loss
 
-from losac.reproduce import STUDIES
-from losac.reproduce.runner import run_jobs
-from losac.reproduce.study import Options
-from losac.simulation.engine import precision as in_precision
+from losac.simulation.engines.resident import precision as in_precision
+from losac_reproduction import STUDIES
+from losac_reproduction.runner import run_jobs
+from losac_reproduction.study import Options
 
 ROUNDS = 1500
 

@@ -1,4 +1,4 @@
-"""The jobs that are timed, and who takes part. Standard library only, so that every environment can read it."""
+"""The jobs that are timed, and who takes part. Standard library only: every environment can read it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Job:
       blocks: M; a step uses one of M blocks of the client's rows, drawn with replacement.
       batch_size: shuffled batches instead, one pass over them; ``blocks`` then only says how many there are.
       rows: samples of a client.
-      members: how many runs a sweep has, 1 where it is none.
+      members: how many runs a sweep has, 1 if it is not a sweep.
       rounds: rounds in a repetition, where it is not chosen by how long they take.
       check: rounds after which the losses of all contenders are compared.
       contenders: who takes part; the first is what the others are compared with.

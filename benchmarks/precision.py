@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 import losac
-from losac.reproduce.convex import convex, method
+from losac_reproduction.convex import convex, method
 
 TABLES = (None, "bfloat16", "float16")
 PRODUCTS = (None, "float32", "tensorfloat32", "bfloat16")

@@ -1,8 +1,8 @@
-"""A quick look without the peers: the simulator beside a plain loop over clients with a jitted local step, in one run.
+"""A quick look without the peers: the simulator against a plain loop over clients with a jitted local step, in one run.
 
     LOSAC_DATA_DIR=path/to/data python benchmarks/rounds.py --json rounds.json
 
-The jobs are those of ``jobs.py``. Both run alternately, so that a noisy machine disturbs both; the median of the
+The jobs are those of ``jobs.py``. Both run alternately, so a noisy machine disturbs both; the median of the
 repetitions is reported. The plain loop always runs FedAvg.
 """
 

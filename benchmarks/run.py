@@ -6,7 +6,7 @@
     python benchmarks/run.py --docs                               # only the page and the figure, from the results
 
 Every contender is a process in its own environment. All are started, one after the other; then they take turns
-(A B C, A B C, …), and only one computes at a time, so that a noisy machine disturbs all alike.
+(A B C, A B C, …), and only one computes at a time, so a noisy machine disturbs all alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 WORK, RESULTS = HERE / ".work", HERE / "results"
 PATIENCE = 900.0
 LONG, AT_LEAST = 3.0, 3
-"""A contender whose repetition takes longer than LONG seconds takes part in AT_LEAST repetitions only."""
+"""A contender that takes longer than LONG seconds for a repetition takes part in only AT_LEAST of them."""
 
 
 class Contender:
@@ -117,7 +117,7 @@ class Contender:
         return self.ready | timed | last
 
     def stop(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.5, help="how long a repetition should take (1.5)")
     parser.add_argument("--quick", action="store_true", help="2 repetitions of 0.5 s, without Flower unless named")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--docs", action="store_true", help="measure nothing, write docs/speed.md and its figure anew")
+    parser.add_argument("--docs", action="store_true", help="measure nothing, write docs/speed.md and its figure again")
     arguments = parser.parse_args()
     if not arguments.docs:
         jobs = chosen_from(arguments.jobs, JOBS, "job")

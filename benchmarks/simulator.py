@@ -12,9 +12,9 @@ from jobs import STRENGTH
 
 import losac
 from losac._devices import prepare_jax
-from losac.simulation.engine import Engine
+from losac.simulation.engines.resident import ResidentEngine
+from losac.simulation.options import SimulationOptions
 from losac.simulation.sampling import Uniform
-from losac.simulation.setup import Plan
 
 NEVER = 10**9
 
@@ -59,11 +59,12 @@ def make_algorithm(job: Any) -> losac.algorithms.Algorithm:
 
 
 class Simulator:
-    """A run that goes on as long as it is asked to; nothing is evaluated in the timed rounds."""
+    """A run that can be continued at any time; nothing is evaluated in the timed rounds."""
 
     def __init__(self, task: losac.Task, algorithm: losac.algorithms.Algorithm, sampled: int, seed: int = 0) -> None:
         prepare_jax()
-        self.engine = Engine(task, algorithm, Plan(sampled, np.float32, None, None, NEVER, "auto"), seed)
+        options = SimulationOptions.of(task, rounds=1, clients_per_round=sampled, seed=seed, loss_every=NEVER)
+        self.engine = ResidentEngine(task, algorithm, options)
         self.sampler = Uniform(task.data.num_clients, sampled)
 
     def run(self, rounds: int) -> float:

@@ -1,9 +1,9 @@
-"""Rounds per second of the PyTorch engine beside the compiled simulator, in one process, on the same problem.
+"""Rounds per second of the PyTorch engine and of the compiled simulator, in one process, on the same problem.
 
     python benchmarks/torch_engine.py --rounds 30
 
 Digits sorted by label over 100 clients, 10 of them per round, the paper's 2NN on 64 inputs, five local steps on blocks.
-Every engine runs twice, and the second run counts, so that no compilation is in it.
+Every engine runs twice, and the second run counts, since it contains no compilation.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ COLOURS = 64
 
 
 def main() -> None:
-    """Execute all notebooks, or those whose names are given."""
+    """Execute all notebooks, or those named on the command line."""
     for path in sorted(FOLDER.glob("*.ipynb")):
         if len(sys.argv) > 1 and path.name not in sys.argv[1:]:
             continue
@@ -37,7 +37,7 @@ def execute(path: Path, folder: Path = FOLDER) -> Any:
 
 
 def tidy(notebook: Any) -> None:
-    """Leave out what is not worth keeping, and make pictures small."""
+    """Remove what is not worth keeping, and make pictures small."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

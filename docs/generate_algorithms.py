@@ -25,8 +25,10 @@ import losac  # noqa: E402
 from catalogue import CATALOGUE, FULL, REGIMES, Entry, Regime  # noqa: E402
 from losac._settings import snake_case  # noqa: E402
 from losac.algorithms import ALGORITHMS  # noqa: E402
-from losac.report import profile  # noqa: E402
-from losac.report.profile import Description, Profile  # noqa: E402
+from losac.algorithms.facts import LOCAL_STEPS  # noqa: E402
+from losac.report import describe, profile  # noqa: E402
+from losac.report.describe import Description  # noqa: E402
+from losac.report.profile import Profile  # noqa: E402
 from losac.report.style import style  # noqa: E402
 from problems import Quadratic, quadratic  # noqa: E402
 
@@ -36,7 +38,7 @@ REFUSES, DIVERGES = "refused", "diverges"
 INTRO = """# The algorithms
 
 Written by `python docs/generate_algorithms.py` from the code: the words are the docstrings', the numbers are measured.
-`losac algorithms` prints the table for other models, and `losac algorithms NAME` what stands here about one of them.
+`losac algorithms` prints the table for other models, and `losac algorithms NAME` the section of one of them.
 
 ## What they cost, keep and need
 
@@ -45,7 +47,7 @@ Messages and states are in sizes of the model, counted on the arrays of the comp
 chance counts by its probability. *Gradients* are single-sample gradients of a client in a round, in multiples of its
 n_i (one local step on a block costs n_i/M), and how many a local step takes. *Settles* is the distance from the optimum
 of a heterogeneous quadratic after {rounds} rounds in float64, all clients taking part, with full gradients and {steps}
-local steps (one where the method has one, a random number where it has that): up to {tolerance:g} counts as corrected.
+local steps (one if the method has one, a random number if it draws it): up to {tolerance:g} counts as corrected.
 """
 
 LAW = """## Where they settle
@@ -97,12 +99,12 @@ def study(name: str) -> Study:
     distance = {"distance": lambda params, batch: abs(params - problem.optimum).max()}
     task = losac.regression(losac.models.linear(4), problem.data, metrics=distance)
     entries = [entry for entry in CATALOGUE if entry.name == name]
-    curves = {entry: [run(task, problem, entry, regime) for regime in REGIMES] for entry in entries}
-    shown = next((entry for entry in entries if entry.make(1.0, FULL).draw.steps != 1), entries[0])
+    curves = [[run(task, problem, entry, regime) for regime in REGIMES] for entry in entries]
+    shown = next((k for k, entry in enumerate(entries) if entry.make(1.0, FULL).draw.steps != 1), 0)
     draw(curves[shown], name)
-    laws = [law(entry, found) for entry, found in curves.items()]
+    laws = [law(entry, found) for entry, found in zip(entries, curves)]
     print(name, flush=True)
-    return Study(profile.measure(name, with_drift=True), laws, label(shown))
+    return Study(profile.measure(name, with_drift=True), laws, label(entries[shown]))
 
 
 def run(task: losac.Task, problem: Quadratic, entry: Entry, regime: Regime) -> Curve:
@@ -170,7 +172,7 @@ def draw(curves: list[Curve], name: str) -> None:
 
 
 def palette() -> Any:
-    """Return an image whose palette holds the colours of the lines and black, each in 16 shades up to white."""
+    """Return an image with a palette of the colours of the lines and black, each in 16 shades up to white."""
     from PIL import Image, ImageColor
 
     colours = ["#000000", *(style(index).colour for index in range(len(REGIMES)))]
@@ -183,7 +185,7 @@ def palette() -> Any:
 
 def page(studies: dict[str, Study]) -> str:
     """Return the whole page."""
-    numbers = {"steps": profile.STEPS, "blocks": profile.BLOCKS}
+    numbers = {"steps": LOCAL_STEPS, "blocks": profile.BLOCKS}
     intro = INTRO.format(**numbers, rounds=profile.DRIFT_ROUNDS, tolerance=profile.DRIFT_TOLERANCE)
     words = LAW.format(clients=FULL.sampled, rounds=ROUNDS, sampled=REGIMES[1].sampled, blocks=REGIMES[2].blocks)
     parts = [intro, costs_table({name: found.profile for name, found in studies.items()}), phases_note(studies)]
@@ -238,7 +240,7 @@ def laws_table(laws: list[Law]) -> str:
 
 def section(name: str, found: Study) -> str:
     """Return what there is to say about one algorithm."""
-    words: Description = profile.describe(name)
+    words: Description = describe.describe(name)
     body = [display(text) if kind == "math" else markdown(text) for kind, text in words.body]
     rows = [
         [f"`{p.name}`", p.default if p.default == "required" else f"`{p.default}`", p.allowed, markdown(p.meaning)]

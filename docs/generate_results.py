@@ -1,67 +1,70 @@
-"""Writes docs/reproduction.md, with its figures and tables, from the results under docs/results.
+"""Writes docs/reproduction.md and docs/reproduction/, with figures and tables, from the results under docs/results.
 
     python docs/generate_results.py
 
-Nothing is measured here: verdicts, tables and figures are concluded anew from each part's ``results.json``, which
-``losac reproduce`` wrote (the command is named in it). To take in new results, copy ``results.json`` from the part's
-folder to docs/results/PART/ and run this.
+Nothing is measured here: verdicts, tables and figures are concluded again from each part's ``results.csv.gz``, which
+``losac reproduce`` wrote (the command is named in its ``results.json``). To take in new results, copy both
+from the part's folder to docs/results/PART/ and run this. It also fills the numbers of the results into the sentences
+of other pages (docs/quotes.py), and writes docs/numbers.md.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from losac.reproduce import STUDIES, read_results
-from losac.reproduce.output import markdown, write_figures, write_tables
+from numbers_page import numbers_page
+from quotes import fill_pages
+from verdicts_page import verdicts_page
+
+from losac_reproduction import STUDIES
+from losac_reproduction.markdown import answer_page, study_section
+from losac_reproduction.pages import write_figures, write_tables
+from losac_reproduction.quoted import Parts
+from losac_reproduction.results import read_parts, update_results
 
 DOCS = Path(__file__).parent
-INTRODUCTION = """# The paper, reproduced
-
-Every experiment and claim of the paper, measured by `losac reproduce`, and judged. *Generated from the files under
-[results](results) by `docs/generate_results.py`: nothing here is typed by hand.* The verdicts:
-
-- **holds**: measured as stated;
-- **holds only at equal step size**: true at the paper's step sizes, gone when the rival's steps are as long as LoSAC's,
-  which at equal η moves M times as far ([why](method.md));
-- **holds in part**: in some of the settings, or in a weaker form; the evidence says which;
-- **fails**; **not testable**.
-
-What to conclude from it: [when to choose LoSAC](choosing.md). `losac reproduce all --quick` runs a short form of
-everything in minutes, `losac reproduce PART` one part in full; both run on CPU and GPU and go on where they stopped.
-"""
 
 
-def main() -> None:
-    """Conclude every part anew, and write its figures, its tables and the page."""
-    sections, overview, counts = [], [], Counter()
-    for name, study in STUDIES.items():
+def pages(parts: Parts, missing: Sequence[str] = ()) -> Iterator[tuple[Path, str]]:
+    """Yield the generated pages with their content."""
+    yield DOCS / "reproduction.md", answer_page(parts, missing)
+    yield DOCS / "numbers.md", numbers_page(parts)
+    yield DOCS / "verdicts.md", verdicts_page(parts)
+    for name, part in parts.items():
+        yield DOCS / "reproduction" / f"{name}.md", study_section(part, f"../results/{name}")
+
+
+def published() -> tuple[Parts, dict[str, str]]:
+    """Return what follows from the results under docs/results, and what could not be read of them."""
+    unreadable: dict[str, str] = {}
+    parts = read_parts(DOCS / "results", STUDIES, unreadable)
+    for name, part in parts.items():
+        if part.stored.options.quick:
+            raise ValueError(f"docs/results/{name} holds results of a short form; only full ones belong in the docs")
+    return parts, unreadable
+
+
+def main(with_figures: bool = True) -> None:
+    """Conclude every part again, and write its figures, its tables and the pages."""
+    parts, unreadable = published()
+    for name, reason in unreadable.items():
+        print(f"left out: {name} ({reason}); run losac reproduce {name}, and copy its results to docs/results/{name}")
+    for name, part in parts.items():
         folder = DOCS / "results" / name
-        if not (folder / "results.json").exists():
-            continue
-        measured, options = read_results(folder)
-        if options.quick:
-            raise ValueError(f"{folder} holds results of a short form; only full ones belong in the docs")
-        findings = study.conclude(measured, options)
-        write_figures(findings, folder, svg=False)
-        write_tables(findings, folder)
-        verdicts = Counter(claim.verdict for claim in findings.claims)
-        counts.update(verdicts)
-        device = ", ".join(sorted({one.device for one in measured if one.device}))
-        seconds = sum(one.seconds for one in measured)
-        shown = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()) or "–"
-        anchor = "".join(c for c in study.title.lower().replace(" ", "-") if c.isalnum() or c == "-")
-        overview.append(f"| [{study.title}](#{anchor}) | {shown} | {len(measured)} | {seconds / 60:.0f} | {device} |")
-        sections.append(markdown(study, findings, options, f"results/{name}"))
-    total = ", ".join(f"{number} **{verdict}**" for verdict, number in counts.most_common())
-    head = [
-        INTRODUCTION,
-        f"Of {sum(counts.values())} claims: {total}.\n",
-        "| part | verdicts | measurements | minutes, summed over processes | measured on |\n|---|---|---|---|---|",
-    ]
-    (DOCS / "reproduction.md").write_text("\n".join([*head, *overview, "", *sections]), encoding="utf-8")
-    print(f"{DOCS / 'reproduction.md'}: {len(sections)} parts, {sum(counts.values())} claims")
+        update_results(part, folder)
+        write_tables(part.findings, folder)
+        if with_figures:
+            write_figures(part.findings, folder, svg=False)
+    (DOCS / "reproduction").mkdir(exist_ok=True)
+    for path in (DOCS / "reproduction").glob("*.md"):
+        path.unlink()
+    for path, content in pages(parts, list(unreadable)):
+        path.write_text(content, encoding="utf-8")
+    print(*(f"changed: {each}" for each in fill_pages(parts)), sep="\n", end="")
+    print(f"{DOCS / 'reproduction.md'} and {len(parts)} pages of studies")
 
 
 if __name__ == "__main__":
-    main()
+    main("--no-figures" not in sys.argv[1:])

@@ -1,6 +1,6 @@
 """Take the pictures of the report page and of the board in docs/assets, with a headless Chromium.
 
-The runs are those of ``losac compare --rounds 60 --eval-every 2 --out FOLDER``; without a folder they are made anew::
+The runs are those of ``losac compare --rounds 60 --eval-every 2 --out FOLDER``; without a folder they are run first::
 
     python docs/take_screenshots.py [FOLDER]
 """
@@ -27,8 +27,8 @@ WIDTH = 1280
 
 
 def main(folder: Path) -> None:
-    """Make the runs where they are not there, and both pictures."""
-    if not find_runs(folder):
+    """Make missing runs, and both pictures."""
+    if not folder.is_dir() or not find_runs(folder):
         compare = ["compare", "--rounds", "60", "--eval-every", "2", "--out", str(folder), "--quiet"]
         subprocess.run([sys.executable, "-m", "losac", *compare], check=True)
     with sync_playwright() as playwright:
@@ -64,7 +64,7 @@ def take_board(browser: Browser, folder: Path) -> None:
 
 
 def save(picture: bytes, name: str) -> None:
-    """Write a picture with few colours, which is all a page has, and so with few bytes."""
+    """Write a picture with few colours and so few bytes."""
     Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
         ASSETS / name, optimize=True
     )

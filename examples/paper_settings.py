@@ -1,4 +1,4 @@
-"""LoSAC and SCAFFOLD with the paper's settings, beside the numbers of its Table 2.
+"""LoSAC and SCAFFOLD with the paper's settings, compared with the numbers of its Table 2.
 
 N=100 clients, non-IID (sorted by label), S=10 per round, T=2 local steps on M=5 blocks, step size 1e-4, the 2NN of
 784-200-200-10 units (561 inputs for HAR), 500 rounds. Takes about five minutes on two cores:
@@ -20,7 +20,7 @@ SHAPES = {"mnist": (784, 10), "har": (561, 6)}
 
 
 def main() -> None:
-    """Run the four cells with some seeds and print them beside the paper's."""
+    """Run the four cells with some seeds and print them next to the paper's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])

@@ -1,4 +1,4 @@
-"""Flower's client, in a file of its own because Ray's worker processes import it by name."""
+"""Flower's client, in a separate file because Ray's worker processes import it by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Flower: its FedAvg strategy and a PyTorch client in its simulation, whose clients run in Ray's worker processes.
+"""Flower: its FedAvg strategy and a PyTorch client in its simulation, with clients in Ray's worker processes.
 
 A simulation is started for every repetition; the seconds are those from the end of its first round to the end of its
-last, so that starting Ray is not counted. Flower's sampling has no seed, so the loss is compared with a tolerance.
+last, without the start of Ray. Flower's sampling has no seed, so the loss is compared with a tolerance.
 """
 
 from __future__ import annotations

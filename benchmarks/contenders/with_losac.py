@@ -11,7 +11,7 @@ from protocol import Job, serve
 from simulator import Simulator, make_algorithm, make_task, mean_loss
 
 import losac
-from losac.reproduce.lowrank import one_thread_each
+from losac_reproduction.lowrank import one_thread_each
 
 
 class Rounds:

@@ -2,7 +2,7 @@
 
 The planned clients are given by a user sampler. In the check their data holds the rows of the planned batches in order
 (pfl does not shuffle); the timed rounds take one pass over the clients' own data, as many steps on batches as large.
-SCAFFOLD is pfl's own, whose control variates have the wrong sign: it is timed, and its loss does not agree.
+SCAFFOLD is pfl's own; its control variates have the wrong sign, so it is timed but its loss does not agree.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Docstrings(griffe.Extension):
 
 
 def markdown(text: str, path: str) -> str:
-    r"""Return a docstring as Markdown; short names are looked for beside ``path``.
+    r"""Return a docstring as Markdown; short names are looked up relative to ``path``.
 
     >>> markdown("Takes :math:`x_i` from :func:`losac.simulate`.", "losac.task.Task")
     'Takes $x_i$ from <autoref identifier="losac.simulate" optional><code>losac.simulate</code></autoref>.'

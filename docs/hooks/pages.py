@@ -20,6 +20,8 @@ from mathml import mathml
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+WIDE = ("reproduction.md", "verdicts.md")
+"""Pages whose tables need the room of the table of contents."""
 EQUATION = re.compile(r'<(div|span) class="arithmatex">(?:\\\[|\\\()(.*?)(?:\\\]|\\\))</\1>', flags=re.DOTALL)
 
 
@@ -27,6 +29,18 @@ def outside() -> dict[str, str]:
     """Return the files outside docs/ that are pages of the site, with their addresses in it."""
     books = {f"notebooks/{book.name}": f"notebooks/{book.stem}.md" for book in (ROOT / "notebooks").glob("*.ipynb")}
     return {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", **dict(sorted(books.items()))}
+
+
+def on_config(config: MkDocsConfig, **kwargs: Any) -> MkDocsConfig:
+    """Put a page for each study into the menu, where it has ``reproduction/*.md``, in the order of their overview."""
+    overview = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| \[([^\]]+)\]\((reproduction/[^)]+)\)", overview)
+    studies = [{title: address} for title, address in rows]
+    for part in config.nav or []:
+        for entry in next(iter(part.values())):
+            if isinstance(entry, dict) and "reproduction/*.md" in entry.values():
+                entry.update(dict.fromkeys(entry, studies))
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig, **kwargs: Any) -> Files:
@@ -45,8 +59,10 @@ def on_files(files: Files, config: MkDocsConfig, **kwargs: Any) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files, **kwargs: Any) -> str:
     """Make links that work in the repository work on the site.
 
-    What is no page of the site is led to the repository, or nowhere while the site does not know its address.
+    Links to files that are not pages lead to the repository, or nowhere if its address is unknown.
     """
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     pages = outside()
     here = dirname(page.file.src_uri)
     origin = next(

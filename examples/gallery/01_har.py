@@ -1,8 +1,8 @@
-"""HAR by person: three methods on the motion of people, judged on people whom no run has seen.
+"""HAR by person: three methods on the motion of people, evaluated on people that no run has seen.
 
-A client is a person with a smartphone. Some are trained on; others choose each method's step size, since equal steps
-are no fair comparison; the picture shows others still. What helps on average need not help the worst off, so both are
-printed.
+A client is a person with a smartphone. Some people are trained on. Others choose each method's step size, because equal
+steps are not a fair comparison. The picture shows the remaining people. What helps on average may not help the
+worst-off person, so both numbers are printed.
 
     LOSAC_DATA_DIR=path/to/data python examples/gallery/01_har.py [picture.png]
 """
@@ -17,7 +17,7 @@ STEPS = (3e-6, 1e-5, 3e-5, 1e-4, 3e-4)
 
 
 def main(picture: str | None = None, rounds: int = 100) -> dict[str, losac.PerClient]:
-    """Tune, judge and print."""
+    """Tune, evaluate and print."""
     people = har()
     task = linear_task(people)
     judged = {}

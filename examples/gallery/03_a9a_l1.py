@@ -1,8 +1,8 @@
-"""a9a with an l1 term: a sparse model, and the same features as the pooled solution has.
+"""a9a with an l1 term: a sparse model with the same features as the pooled solution.
 
-LoSAC-Prox on sampled clients goes to the optimum of the composite problem, so that its zeros are those of proximal
-gradient descent with all rows in one place. Averaging after local proximal steps (FedMiD) keeps features that some
-client wants.
+LoSAC-Prox on sampled clients converges to the optimum of the composite problem. Its zeros are therefore those of
+proximal gradient descent on all rows in one place. Averaging after local proximal steps (FedMiD) keeps every feature
+that some client uses.
 
     LOSAC_DATA_DIR=path/to/data python examples/gallery/03_a9a_l1.py [picture.png]
 """

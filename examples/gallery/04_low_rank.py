@@ -1,7 +1,7 @@
-"""Low-rank estimation: the nuclear norm finds the rank of a matrix that nobody sees whole.
+"""Low-rank estimation: the nuclear norm finds the rank of a matrix that no client sees completely.
 
 Clients hold measurements ⟨X, D⟩ + noise of one matrix X. With few measurements least squares fits noise and has full
-rank; with the nuclear norm as regulariser the estimate has few singular values, the right ones.
+rank. With the nuclear norm as regulariser the estimate has few singular values, the right ones.
 
     python examples/gallery/04_low_rank.py [picture.png]
 """

@@ -1,7 +1,7 @@
 """A PyTorch CNN: a torch.nn.Module, trained by an algorithm of this library.
 
-Digits over ten clients that have few labels each, a network of two convolutions. The algorithm's file is the same that
-compiled runs use; only the gradients are PyTorch's.
+Ten clients hold digits with few labels each; the network has two convolutions. Compiled runs use the same algorithm
+file; only the gradients are PyTorch's.
 
     python examples/gallery/05_torch_cnn.py [picture.png]
 """

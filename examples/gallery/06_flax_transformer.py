@@ -1,7 +1,7 @@
 """A Flax transformer on text: characters in, one of three languages out.
 
-Every client writes in one made-up language only, as people do. A line is a sequence of characters; the model is one
-block of self-attention. The text is made here, so nothing is downloaded.
+Every client writes in one made-up language only. A line is a sequence of characters; the model is one block of
+self-attention. The text is generated here, so nothing is downloaded.
 
     python examples/gallery/06_flax_transformer.py [picture.png]
 """

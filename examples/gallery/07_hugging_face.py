@@ -1,7 +1,7 @@
-"""A Hugging Face data set from a local file, with a column that says whose a row is.
+"""A Hugging Face data set from a local file, with a column that names the owner of each row.
 
 The file is made here: shops, their sales on a day, and whether the day was a holiday. `losac.data.read` takes the data
-set as it is; the model is fitted, and each shop then goes on with its own rows.
+set directly. After training, each shop fine-tunes the model on its own rows.
 
     python examples/gallery/07_hugging_face.py [picture.png]
 """
@@ -18,7 +18,7 @@ import losac
 
 
 def write_table(path: Path, shops: int = 12, days: int = 60) -> Path:
-    """Write a table of sales; each shop has a usual day of its own."""
+    """Write a table of sales; each shop has its own usual day."""
     rng = np.random.default_rng(0)
     shop = np.repeat([f"shop {i}" for i in range(shops)], days)
     usual = np.repeat(rng.normal(scale=0.6, size=shops), days)

@@ -1,7 +1,7 @@
-"""An algorithm of your own in one file: FedAvg whose server remembers its last step.
+"""An algorithm of your own in one file: FedAvg with momentum at the server.
 
-The class says what a client does in a step, what it sends and what the server makes of the sum. Settings declared as
-numbers can be swept in one compiled program, as here; bytes, sampling and checkpoints come with the engine.
+The class says what a client does in a step, what it sends, and what the server does with the sum. Settings declared as
+numbers can be swept in one compiled program, as here. The engine provides bytes, sampling and checkpoints.
 
     python examples/gallery/08_own_algorithm.py [picture.png]
 """
@@ -48,7 +48,7 @@ class Heavyball(LocalMethod):
         return sub(w, x), client
 
     def update(self, here: Any, server: Rolling, received: Any) -> Rolling:
-        """Roll on."""
+        """Take the mean change and a share of the last step."""
         v = axpy(self.memory, server.last, scale(1 / received.count, received.total))
         return Rolling(add(server.x, v), v)
 

@@ -1,0 +1,88 @@
+"""LoSAC, LoSAC-lean and compressed LoSAC-lean on one problem: rounds and bytes to a target that is kept, and the end.
+
+    python benchmarks/lean.py digits --target 0.95
+    LOSAC_DATA_DIR=path/to/data python benchmarks/lean.py har --rounds 200 --target 0.9 --seeds 0,1
+
+All methods take their step from the curvature: LoSAC and LoSAC-lean by the rule of losac.tuning.suggest (whose ten
+rounds are not counted), those called auto by measuring it themselves in their first ten rounds, which are counted. The
+target is reached in the first of five evaluations in a row that are at or above it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+import numpy as np
+
+import losac
+from losac.tuning.steps import LENGTH, curvature
+
+IN_A_ROW = 5
+
+
+def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
+    """Return the methods that are compared."""
+    a = losac.algorithms
+    top, packed = (a.top_k(0.05, error_feedback=False, **more) for more in ({}, {"bits": 8, "over": "model"}))
+    return {
+        "losac, exact": a.losac(eta, steps, blocks, scaling="exact"),
+        "lean": a.losac_lean(eta, steps, blocks),
+        "lean, top 5 %": a.losac_lean(eta, steps, blocks, uploads=(top,)),
+        "lean, auto": a.losac_lean("auto", steps, blocks),
+        "lean, auto, top 5 %": a.losac_lean("auto", steps, blocks, uploads=(top,)),
+        "lean, auto, top 5 % in 8 bits": a.losac_lean("auto", steps, blocks, uploads=(packed,)),
+    }
+
+
+def sustained(accuracy: np.ndarray, target: float) -> int | None:
+    """Return the first of so many evaluations in a row at or above a target."""
+    good = np.concatenate([accuracy >= target, np.zeros(IN_A_ROW, bool)])
+    return next((k for k in range(len(accuracy)) if good[k : k + IN_A_ROW].all()), None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", choices=("digits", "har", "mnist"))
+    parser.add_argument("--partition", default="sorted")
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--sampled", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--target", type=float, default=0.95)
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--json", help="where to write the numbers")
+    given = parser.parse_args()
+    steps = blocks = 5
+    data = losac.data.load(given.data, clients=given.clients, partition=given.partition)
+    model = {
+        "digits": losac.models.softmax_regression(64, 10), "mnist": losac.models.two_nn(),
+        "har": losac.models.two_nn(561, classes=6) if given.data == "har" else None,
+    }[given.data]  # fmt: skip
+    task, found = losac.classification(model, data), []
+    print("| method | seed | test loss | accuracy, % | rounds to target | MB up to it | MB up in all |")
+    print("|---|---|---|---|---|---|---|")
+    for seed in map(int, given.seeds.split(",")):
+        eta = LENGTH / curvature(task, clients_per_round=given.sampled, seed=seed) / steps
+        for name, method in methods(eta, steps, blocks).items():
+            run = losac.simulate(task, method, rounds=given.rounds, clients_per_round=given.sampled, seed=seed)
+            at = sustained(run.metric("accuracy"), given.target)
+            loss = run.final("test_loss") if "test_loss" in run.metrics else run.final("loss")
+            up, reached = (
+                run.bytes_up / 1e6,
+                "never" if at is None else f"{run.rounds[at]} | {run.bytes_up[at] / 1e6:.2f}",
+            )
+            reached = "never | –" if at is None else reached
+            print(
+                f"| {name} | {seed} | {loss:.3f} | {100 * run.final('accuracy'):.1f} | {reached} | {up[-1]:.2f} |",
+                flush=True,
+            )
+            row = {"method": name, "seed": seed, "loss": loss, "accuracy": run.final("accuracy"), "up": float(up[-1])}
+            found.append(row | {"rounds": None if at is None else int(run.rounds[at])})
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump(found, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

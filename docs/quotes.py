@@ -1,0 +1,192 @@
+"""The numbers in hand-written pages, each with the result that it comes from.
+
+    python docs/quotes.py
+
+fills the present numbers into the pages; `docs/generate_results.py` does so too. A :class:`Quote` is a piece of a page
+as a template. Its fields are computed from the results under docs/results, and the words between them find it in the
+page: edit the words in both places. ``tests/test_numbers.py`` compares every number, and refuses one without a quote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Formatter
+from typing import NamedTuple
+
+from sources import demo, timed, verdicts
+
+from losac_reproduction.quoted import Numbers, Parts, damped, iid, non_iid, table_2, theorem_1
+from losac_reproduction.words import say, told
+
+ROOT = Path(__file__).parent.parent
+NUMBER = r"\d+ min \d+ s|[-−+]?\d+(?:[.,]\d+)*(?:e[-−]?\d+)?(?:st|nd|rd|th)?(?:\s(?:%|(?:min|s|h)\b))?"
+
+
+class Quote(NamedTuple):
+    """Numbers in a page.
+
+    Args:
+      page: its path in the repository.
+      source: the study, or the name of a command in docs/results/commands.json, that the numbers come from.
+      template: the words around them, and a field in braces for each; the words may be broken into lines anywhere.
+      numbers: what computes them.
+    """
+
+    page: str
+    source: str
+    template: str
+    numbers: Callable[[Parts], Numbers]
+
+
+README, INDEX, COMMAND_LINE = "README.md", "docs/index.md", "docs/command_line.md"
+METHOD, CHOOSING = "docs/method.md", "docs/choosing.md"
+QUOTES = (
+    Quote(README, "make demo", "LoSAC ends at a loss of {losac_loss:.3f} and {losac_accuracy:.1%}, SCAFFOLD at "
+          "{scaffold_loss:.3f} and {scaffold_accuracy:.1%}.", demo),
+    Quote(README, "make demo", "SCAFFOLD ends at {long_loss:.3f} and {long_accuracy:.1%}.", demo),
+    Quote(README, "all", "Of the {claims} claims of the paper {counts}: [the paper, reproduced]", verdicts),
+    Quote(INDEX, "make demo", "demo/report.html [{time}]", lambda parts: timed("make demo")),
+    Quote(INDEX, "losac run", "Look at it with: losac report runs/first [{time}]", lambda parts: timed("losac run")),
+    Quote(INDEX, "losac report", "demo --out report.html report.html [{time}]", lambda parts: timed("losac report")),
+    Quote(COMMAND_LINE, "losac reproduce all --quick", "all experiments of the paper, short: {minutes} minutes on two "
+          "cores", lambda parts: timed("losac reproduce all --quick")),
+    Quote(METHOD, "damped", "[{maps} maps over (step, δ)]", damped),
+    Quote(METHOD, "table2", "needs fewer rounds than SCAFFOLD in {first_scaffold} of {cells} cells: "
+          "{first_scaffold_mnist} of {cells_mnist} on MNIST, {first_scaffold_har} on HAR and {first_scaffold_esr} "
+          "on ESR, where the paper has {paper_mnist}, {paper_har} and {paper_esr}.", table_2),
+    Quote(METHOD, "table2", "it needs fewer in {first_long}. Counted to the first of five rounds in a row at 85 %, "
+          "which a spike does not reach, it needs fewer in {stayed_scaffold} and {stayed_long}.", table_2),
+    Quote(CHOOSING, "theorem1", "of the {methods} methods that can sample clients only {exact} come to 1e-10 of it",
+          theorem_1),
+    Quote(CHOOSING, "theorem1", "LoSAC in {quadratic} rounds on least squares, {a9a} on a9a, {w8a} on w8a, the others "
+          "stop at {stop:.3f} or farther", theorem_1),
+    Quote(CHOOSING, "theorem1", "gets there {soonest:.1f} to {latest:.1f} times sooner", theorem_1),
+    Quote(CHOOSING, "fair", "it is {rule_mnist}, {rule_har} and {rule_esr} of {methods} methods (the others tuned) in "
+          "rounds to the target on MNIST, HAR and ESR, and its accuracy cannot be distinguished from the best on "
+          "{accurate} (`fair`)", non_iid),
+    Quote(CHOOSING, "fair", "Among those that ask only the sampled clients, {lead_mnist} need the fewest rounds on "
+          "MNIST, {lead_har} on HAR, and {lead_esr} on ESR; LoSAC is {sampled_mnist}, {sampled_har} and "
+          "{sampled_esr}", non_iid),
+    Quote(CHOOSING, "fair-iid", "tuned, it is {losac_mnist}, {losac_har} and {losac_esr} of {methods} in rounds on "
+          "MNIST, HAR and ESR; {first_mnist} needs {rounds_mnist:.0f} rounds on MNIST where LoSAC needs "
+          "{own_mnist:.0f}. {lead_mnist} lead on MNIST, {lead_har} on HAR, {lead_esr} on ESR. The lowest test loss "
+          "on HAR is that of {loss_har} (`fair-iid`)", iid),
+    Quote(CHOOSING, "fair", "not LoSAC: {bytes} at best; {bytes_mnist} needs the fewest bytes on MNIST, {bytes_har} on "
+          "HAR and {bytes_esr} on ESR", non_iid),
+    Quote(CHOOSING, "table2", "fewer rounds in {first_long} of {cells} cells instead of {first_scaffold}, median loss "
+          "ratio {lower_long:.2f} instead of {lower_scaffold:.2f}", table_2),
+    Quote(CHOOSING, "table2", "By the first of five rounds in a row at the target it leads in {stayed_long} instead of "
+          "{stayed_scaffold}", table_2),
+    Quote(CHOOSING, "damped", "paper's scaling at the paper's step size in {lower} of {settings} settings", damped),
+    Quote(CHOOSING, "damped", "its best loss is {unbiased:.2f} times the map's best on average", damped),
+    Quote(CHOOSING, "fair", "SCAFFOLD needs {ratio_mnist:.2f} (MNIST), {ratio_har:.2f} (HAR) and {ratio_esr:.2f} (ESR) "
+          "times the rounds of LoSAC to the target", non_iid),
+    Quote(CHOOSING, "fair", "The best were η = {eta_mnist} with γ = {gamma_mnist} on MNIST and η = {eta_har} with "
+          "γ = {gamma_har} on HAR", non_iid),
+    Quote(CHOOSING, "damped", "on ill-conditioned ones length {length} and δ = {delta} do", damped),
+    Quote(CHOOSING, "fair-iid", "with IID clients {ratio_mnist:.2f}, {ratio_har:.2f} and {ratio_esr:.2f} times", iid),
+    Quote(CHOOSING, "theorem1", "by a factor of {best:.2f} (least squares) to {worst:.2f} (a9a, w8a) per round, in "
+          "{linear} of {tried} cases tried", theorem_1),
+)  # fmt: skip
+PLAIN: Mapping[str, Sequence[str]] = {
+    README: (r"Python 3\.11", r"digits sorted by label over 20 clients, 5 per round, 3 seeds", r"to 1e-9"),
+    METHOD: (r"to 1e-9 and beyond 1e-3", r"\bat 85 %", r"\bTable 2\b", r"\b[MN1]?/[NMS]+\b"),
+    CHOOSING: (
+        r"\b[aw]\d+a\b",
+        r"\b1e-10\b",
+        r"\bTable 2\b",
+        r"Theorem 1\b",
+        r"300 clients",
+        r"M = 1",
+        r"δ = 1\b",
+        r"ℓ1\b",
+        r"√\(S/N\)/5 and η = 12/\(γTL\)",
+        r"γ between 1 and 5",
+        r"γ = 1,",
+        r"where the paper has η = 1e-4",
+    ),
+}
+"""What else in these pages has digits, as patterns: settings, versions, promises of tests, names; not results."""
+
+
+# From the page to the number, and back
+
+
+def pattern(template: str, filled: Mapping[str, str]) -> re.Pattern[str]:
+    """Return what finds a template in a page: a group for each field, which is a number or some words."""
+    parts = []
+    for words, name, _, _ in Formatter().parse(template):
+        parts.append(re.sub(r"(?:\\ )+", r"\\s+", re.escape(words)))
+        if name is not None:
+            parts.append(f"({NUMBER})" if re.fullmatch(NUMBER, filled[name]) else r"([^|;.`]+?)")
+    return re.compile("".join(parts))
+
+
+def fields(template: str, numbers: Numbers) -> list[tuple[str, str]]:
+    """Return the fields of a template as text, in order."""
+    parts = [(name, spec) for _, name, spec, _ in Formatter().parse(template) if name is not None]
+    return [(name, told(numbers[name], spec or "")) for name, spec in parts]
+
+
+def found_in(text: str, quote: Quote, numbers: Numbers) -> re.Match[str]:
+    """Return where a quote stands in its page; exactly one place has its words."""
+    found = list(pattern(quote.template, dict(fields(quote.template, numbers))).finditer(text))
+    if len(found) != 1:
+        raise ValueError(f"{quote.page}: found {len(found)} times: {quote.template!r}; edit the quote or the page")
+    return found[0]
+
+
+def filled(text: str, quote: Quote, numbers: Numbers) -> str:
+    """Return a page with the numbers of a quote filled in; what is right already stays as it is broken into lines."""
+    found = found_in(text, quote, numbers)
+    for place, (_, value) in reversed(list(enumerate(fields(quote.template, numbers), 1))):
+        if " ".join(found[place].split()) != value:
+            text = text[: found.start(place)] + value + text[found.end(place) :]
+    return text
+
+
+def all_quotes(parts: Parts) -> list[tuple[Quote, Numbers]]:
+    """Return the quotes whose results are there, with their numbers."""
+    known: dict[Callable[[Parts], Numbers], Numbers | None] = {}
+    for quote in QUOTES:
+        if quote.numbers not in known:
+            try:
+                known[quote.numbers] = quote.numbers(parts)
+            except LookupError:
+                known[quote.numbers] = None
+    found = [(quote, known[quote.numbers]) for quote in QUOTES]
+    return [(quote, numbers) for quote, numbers in found if numbers is not None]
+
+
+def fill_pages(parts: Parts) -> list[str]:
+    """Fill all numbers into the pages; return what changed."""
+    changed = []
+    for quote, numbers in all_quotes(parts):
+        path = ROOT / quote.page
+        before = path.read_text(encoding="utf-8")
+        after = filled(before, quote, numbers)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            changed.append(f"{quote.page}: {say(quote.template, numbers)}")
+    return changed
+
+
+def unquoted(parts: Parts, page: str) -> list[str]:
+    """Return the lines of a page that have a digit which belongs to no quote, code, link or plain fact."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for quote, numbers in all_quotes(parts):
+        if quote.page == page:
+            found = found_in(text, quote, numbers)
+            text = text[: found.start()] + re.sub(r"\d", "_", found[0]) + text[found.end() :]
+    masked = (r"```.*?```", r"(?m)^    .*$", r"`[^`]*`", r"\]\([^)]*\)", *PLAIN[page])
+    for each in masked:
+        text = re.sub(each, lambda found: re.sub(r"\d", "_", found[0]), text, flags=re.DOTALL)
+    return [line for line in text.splitlines() if re.search(r"\d", line)]
+
+
+if __name__ == "__main__":
+    from generate_results import published
+
+    print(*fill_pages(published()[0]), sep="\n")
