@@ -54,8 +54,11 @@ def as_vector(params: Tree) -> Array:
 
 
 @lru_cache(maxsize=4)
-def convex(name: str) -> Convex:
-    """Return ``"quadratic"`` (made up), or l2-regularised logistic regression on ``"a9a"`` or ``"w8a"``."""
+def convex(name: str, partition: str = "sorted", seed: int = 0) -> Convex:
+    """Return ``"quadratic"`` (made up), or l2-regularised logistic regression on ``"a9a"`` or ``"w8a"``.
+
+    The latter are divided among clients as ``partition`` and ``seed`` say.
+    """
     if name == "quadratic":
         data = load("quadratic", 10, samples=16, dim=4, seed=1)
         task = regression(linear(4), data, metrics={"distance": Distance(data.info["optimum"])})
@@ -63,7 +66,7 @@ def convex(name: str) -> Convex:
         curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x in rows)
         return Convex(task, 10, 2, 4, curvature, np.asarray(data.info["optimum"]))
     clients = {"a9a": 50, "w8a": 50}[name]
-    data = load(name, clients, "sorted")
+    data = load(name, clients, partition, seed=seed)
     x, y = with_intercept(data), np.asarray(data.y, float)
     optimum = logistic_optimum(x, y, L2)
     model = logistic_regression(data.x.shape[1])

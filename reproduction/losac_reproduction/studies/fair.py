@@ -90,10 +90,11 @@ _COST = {"mnist": 3.0, "har": 1.5, "esr": 1.0}
 
 def methods() -> list[str]:
     """Return all public algorithms with T local steps, LoSAC in both scalings and by its rule."""
-    return [*LOSACS, *(name for name in ALGORITHMS if name != "losac" and not _random_steps(name))]
+    return [*LOSACS, *(name for name in ALGORITHMS if name != "losac" and not random_steps(name))]
 
 
-def _random_steps(name: str) -> bool:
+def random_steps(name: str) -> bool:
+    """Whether a method draws its number of local steps."""
     return ALGORITHMS[name](ETA).draw_steps(0.5) is not None
 
 
@@ -174,17 +175,17 @@ def _plan(method: str, short: bool) -> tuple[Algorithm, Mapping[str, Sequence[fl
     if short:
         space = {key: list(values)[2:4] if key == "step_size" else list(values)[1:2] for key, values in space.items()}
     first = {key: values[0] for key, values in space.items()}
-    return algorithm(name, **_settings(name, method), **first), space
+    return algorithm(name, **settings_of(name), **LOSACS.get(method, {}), **first), space
 
 
-def _settings(name: str, method: str) -> dict[str, Any]:
-    """Return T and M, but no T for a method with a single step, as DSGD, and what makes a variant of LoSAC."""
+def settings_of(name: str) -> dict[str, Any]:
+    """Return T and M, but no T for a method with a single step, as DSGD."""
     settings = {"blocks": BLOCKS, "local_steps": STEPS}
     try:
         algorithm(name, step_size=ETA, **settings)
     except ValueError:
         del settings["local_steps"]
-    return {**settings, **LOSACS.get(method, {})}
+    return settings
 
 
 # What the runs say

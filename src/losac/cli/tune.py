@@ -45,10 +45,11 @@ _SEARCH = "Search"
 class Search:
     """How to search for the best settings: arguments of :func:`losac.tune`."""
 
-    search: Annotated[str, Option(_SEARCH, "grid, random or optuna.")] = "grid"
-    trials: Annotated[int | None, Option(_SEARCH, "Points of a random or optuna search.", default="32", min=1)] = None
+    search: Annotated[str, Option(_SEARCH, "grid, refine, random or optuna.")] = "grid"
+    trials: Annotated[int | None, Option(_SEARCH, "Points, where the search is no grid.", default="32", min=1)] = None
     metric: Annotated[str | None, Option(_SEARCH, "Metric to score.", default="accuracy, else loss")] = None
     target: Annotated[float | None, Option(_SEARCH, "Seek the fewest rounds to this value of the metric.")] = None
+    sustained: Annotated[int, Option(_SEARCH, "Evaluations in a row that must be at the target.", min=1)] = 1
     validation: Annotated[
         float,
         Option(
@@ -135,7 +136,7 @@ def _default_space(experiment: Experiment, entry: str, method: Algorithm, search
     fixed = {**split_entry(entry)[1], **parse_settings(experiment.set_ or [], "--set")}
     space = default_space(method.label, float(method.step_size))
     space = {name: values for name, values in space.items() if name == "step_size" or name not in fixed}
-    return dict(space) if search == "grid" else {name: as_range(values) for name, values in space.items()}
+    return dict(space) if search in ("grid", "refine") else {name: as_range(values) for name, values in space.items()}
 
 
 def _report(done: int, planned: int) -> None:

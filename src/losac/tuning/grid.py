@@ -27,7 +27,7 @@ def grid_search(
     Returns:
       The final grid, its trials, and where the best point lies on each axis.
     """
-    grid = _values_only(axes)
+    grid = values_only(axes)
     trials = evaluate(_points(grid))
     for _ in range(most_widenings):
         best = ranked(trials)[0]
@@ -42,7 +42,8 @@ def grid_search(
     return grid, trials, _edges(grid, ranked(trials)[0].settings, allows)
 
 
-def _values_only(axes: Mapping[str, Axis]) -> Grid:
+def values_only(axes: Mapping[str, Axis]) -> Grid:
+    """Return the axes if all are lists of values."""
     grid: Grid = {}
     for name, axis in axes.items():
         if isinstance(axis, Range):

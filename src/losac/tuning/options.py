@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from losac._checks import check_count, check_flag, check_number, is_number, nearest, shown
 from losac.simulation.options import RunKeywords, SweepComputeKeywords, about
 
-Search = Literal["grid", "random", "optuna"]
+Search = Literal["grid", "refine", "random", "optuna"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,14 +19,15 @@ class SearchOptions:
     True
     """
 
-    search: Search = field(default="grid", metadata=about("How points are chosen: grid, random or optuna."))
-    trials: int | None = field(default=None, metadata=about("Points that random and optuna try; 32 by default."))
+    search: Search = field(default="grid", metadata=about("How points are chosen: grid, refine, random or optuna."))
+    trials: int | None = field(default=None, metadata=about("Points that refine, random and optuna try; 32 by default."))
     metric: str | None = field(default=None, metadata=about("What is judged; accuracy or loss by default."))
     target: float | None = field(default=None, metadata=about("Seek the fewest rounds to this value of the metric."))
+    sustained: int = field(default=1, metadata=about("How many evaluations in a row must be at the target."))
     validation: float | None = field(default=0.2, metadata=about("Share of the rows that is set aside to judge."))
     widen: bool = field(default=True, metadata=about("Continue a grid beyond an edge where its best point lies."))
     most_widenings: int = field(default=4, metadata=about("How often, at most."))
-    batch: int = field(default=8, metadata=about("Points that Optuna asks for at a time."))
+    batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time."))
 
     def __post_init__(self) -> None:
         known = get_args(Search)
@@ -34,11 +35,14 @@ class SearchOptions:
             hint = nearest(self.search, known)
             raise ValueError(f"search={self.search!r} must be one of {', '.join(map(repr, known))}{hint}")
         if self.search == "grid" and self.trials is not None:
-            raise ValueError(f"trials={self.trials} is for search='random' and 'optuna'; a grid runs all its points")
+            raise ValueError(f"trials={self.trials} is for search='refine', 'random' and 'optuna'; a grid runs all its points")
         for name in ("trials", "batch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_flag("widen", self.widen)
+        check_count("sustained", self.sustained)
+        if self.sustained > 1 and self.target is None:
+            raise ValueError(f"sustained={self.sustained} counts evaluations at a target; give target too")
         check_count("most_widenings", self.most_widenings, 0)
         if self.target is not None:
             check_number("target", self.target)
@@ -54,6 +58,7 @@ class TuneKeywords(RunKeywords, SweepComputeKeywords, total=False):
     trials: int | None
     metric: str | None
     target: float | None
+    sustained: int
     validation: float | None
     widen: bool
     most_widenings: int

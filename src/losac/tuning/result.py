@@ -24,7 +24,7 @@ class Tuning:
     Attributes:
       start: the algorithm, with the settings that were not searched.
       task: the name of the task.
-      search: ``"grid"``, ``"random"`` or ``"optuna"``.
+      search: ``"grid"``, ``"refine"``, ``"random"`` or ``"optuna"``.
       space: setting → the values tried, including those added at an edge, or the range.
       trials: one for each point, in the order they were run.
       edges: setting → where the best value lies: ``"inside"``; at the ``"low"`` or ``"high"`` edge, where a better

@@ -27,6 +27,7 @@ class Goal(NamedTuple):
     tie_break: str
     target: float | None
     rounds: int
+    sustained: int = 1
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Trial:
       settings: the point.
       values: the final metric of each seed; NaN if it diverged.
       diverged: the first round at which a seed diverged; None if none did.
-      rounds_to: the mean first round at the target; None without a target, or if a seed never gets there.
+      rounds_to: the mean round at which the target is reached; None without one, or if a seed never gets there.
       cost: the value to compare, smaller is better; infinite if a seed diverged or the metric is undefined.
       loss: the mean final loss on the same rows, which decides between equal costs.
     """
@@ -72,7 +73,7 @@ def make_trial(settings: Point, runs: Sequence[History], goal: Goal) -> Trial:
     """Return the trial of one point from its runs, one for each seed."""
     ends = [run.diverged for run in runs if run.diverged is not None]
     values = tuple(math.nan if run.diverged is not None else run.final(goal.recorded) for run in runs)
-    firsts = [] if goal.target is None or ends else [run.rounds_to(goal.recorded, goal.target) for run in runs]
+    firsts = [] if goal.target is None or ends else [run.rounds_to(goal.recorded, goal.target, sustained=goal.sustained) for run in runs]
     reached = [float(first) for first in firsts if first is not None]
     rounds_to = float(np.mean(reached)) if reached and len(reached) == len(runs) else None
     cost = math.inf if ends else _cost(float(np.mean(values)), rounds_to, goal)

@@ -27,6 +27,7 @@ from losac.tuning.draws import draw_points
 from losac.tuning.grid import grid_search
 from losac.tuning.options import SearchOptions, TuneKeywords
 from losac.tuning.optuna_search import optuna_search
+from losac.tuning.refine import refine_search
 from losac.tuning.result import Tuning
 from losac.tuning.space import Axis, Point, Range, check_space, edge
 from losac.tuning.trials import AllDivergedError, Evaluate, Goal, Trial, make_trial, ranked
@@ -73,17 +74,19 @@ def tune(
 
         And of the search:
 
-        - ``search``: ``"grid"`` (all combinations), ``"random"``, or ``"optuna"`` (``pip install 'losac[tune]'``).
-        - ``trials``: how many points ``"random"`` and ``"optuna"`` try; 32 by default.
+        - ``search``: ``"grid"`` (all combinations); ``"refine"`` (the first axis, then the neighbours of the best points:
+          between two values, or beyond an end); ``"random"``; or ``"optuna"`` (``pip install 'losac[tune]'``).
+        - ``trials``: how many points the others than ``"grid"`` try; 32 by default.
         - ``metric``: ``"loss"`` or one of the task's; by default its accuracy if it has one, else the loss. Losses
           are best when small, everything else when large.
         - ``target``: seek the fewest rounds to this value of the metric instead of the best final value; points that
           do not reach it with every seed come after those that do, ordered by their final value.
+        - ``sustained``: how many evaluations in a row must be at the target; the first of them counts.
         - ``validation``: the share of the rows that is set aside; None: score on the training rows, by the loss by
           default.
         - ``widen``: whether a grid is continued beyond an edge at which its best point lies.
         - ``most_widenings``: how often, at most.
-        - ``batch``: how many points Optuna asks for at a time; they run at once.
+        - ``batch``: how many points ``"refine"`` and ``"optuna"`` choose at a time; they run at once.
 
     Returns:
       The trials, the best settings, and for each axis where they lie on it. If every point diverges,
@@ -110,7 +113,7 @@ def tune(
     if progress is not None:
         check_function("progress", progress, "(runs done, runs planned)", 2)
     judged = _set_aside(task, how.validation, run.seed)
-    goal = _goal(judged, how.metric, how.target, how.validation, run.rounds)
+    goal = _goal(judged, how, run.rounds)
     if not chosen:
         run = replace(run, eval_every=run.rounds if how.target is None else max(1, run.rounds // _EVALUATIONS))
     if how.validation is not None and run.loss_every is None:
@@ -121,7 +124,10 @@ def tune(
         axes, found, edges = grid_search(axes, evaluate, _allows(algorithm), how.most_widenings if how.widen else 0)
     else:
         wanted = _TRIALS if how.trials is None else how.trials
-        found = _sampled(how.search, axes, wanted, run.seed, how.batch, evaluate)
+        if how.search == "refine":
+            axes, found = refine_search(axes, evaluate, _allows(algorithm), wanted, how.batch)
+        else:
+            found = _sampled(how.search, axes, wanted, run.seed, how.batch, evaluate)
         edges = {name: edge(axis, ranked(found)[0].settings[name]) for name, axis in axes.items()}
     if all(trial.diverged is not None for trial in found):
         raise AllDivergedError(f"all {len(found)} trials diverged{_smallest_step(found)}; search among smaller steps")
@@ -167,7 +173,8 @@ def _set_aside(task: Task, validation: float | None, seed: int) -> Task:
     return replace(task, data=train, test=aside)
 
 
-def _goal(task: Task, metric: str | None, target: float | None, validation: float | None, rounds: int) -> Goal:
+def _goal(task: Task, how: SearchOptions, rounds: int) -> Goal:
+    metric, validation = how.metric, how.validation
     own = "objective" if task.is_composite and validation is None else "loss"
     if metric is None:
         metric = "accuracy" if "accuracy" in task.metrics and validation is not None else own
@@ -175,7 +182,7 @@ def _goal(task: Task, metric: str | None, target: float | None, validation: floa
     if metric not in known:
         raise ValueError(f"metric={metric!r} must be one of {', '.join(known)}{nearest(metric, known)}")
     aside = {} if validation is None else {"loss": "test_loss"}
-    return Goal(metric, aside.get(metric, metric), aside.get(own, own), target, rounds)
+    return Goal(metric, aside.get(metric, metric), aside.get(own, own), how.target, rounds, how.sustained)
 
 
 def _evaluator(
