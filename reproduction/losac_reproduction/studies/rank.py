@@ -31,6 +31,7 @@ import numpy as np
 
 from losac.algorithms import ALGORITHMS, top_k
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.transform import Transform
 from losac.data import load
 from losac.history import History
 from losac.models import softmax_regression, two_nn
@@ -95,8 +96,8 @@ class Variant(NamedTuple):
 
 
 DELTAS = (0.02, 0.06, 0.2, 0.6)
-SPARSE = tuple(dict(fraction=fraction, over="model", bits=8) for fraction in (0.05, 0.01))
-"""The compressors of methods called sparse: the largest entries of the whole model, in one byte each."""
+SHARES = (0.05, 0.01)
+"""Of the entries of the whole model, the shares that methods called sparse send: the largest, in one byte each."""
 FEEDBACK = {"fedavg_sparse": True, "fedcm_sparse": True, "scaffold_sparse": False, "losac_lean_sparse": False}
 """Sparse methods, and whether clients keep what was left out; those that record what was sent do not."""
 OURS = ("losac", "losac_lean", "losac_lean_sparse")
@@ -110,13 +111,16 @@ def variants(method: str) -> list[Variant]:
     if method in FEEDBACK:
         name = method.removesuffix("_sparse")
         axes = exact if name == "losac_lean" else ALGORITHMS[name].tuned
-        uploads = [top_k(error_feedback=FEEDBACK[method], **settings) for settings in SPARSE]
-        return [Variant(name, {"uploads": (one,)}, axes) for one in uploads]
+        return [Variant(name, {"uploads": (_largest(share, FEEDBACK[method]),)}, axes) for share in SHARES]
     if method == "losac_lean":
         return [Variant(method, {}, exact)]
     if method == "ef21_pp":
         return [Variant(method, {"ratio": ratio}, {}) for ratio in (20, 100)]
     return [Variant(method, {}, ALGORITHMS[method].tuned)]
+
+
+def _largest(share: float, error_feedback: bool = False) -> Transform:
+    return top_k(share, error_feedback=error_feedback, over="model", bits=8)
 
 
 def _by_rule(task: Task, sampled: int, rows: float, rounds: int) -> Algorithm:
@@ -138,9 +142,7 @@ def _one(rows: float) -> float:
 
 UNTUNED: dict[str, Callable[[Task, int, float, int], Algorithm]] = {
     "losac_lean_auto": partial(_as_it_comes, "losac_lean", "auto"),
-    "losac_lean_auto_sparse": partial(
-        _as_it_comes, "losac_lean", "auto", uploads=(top_k(error_feedback=False, **SPARSE[0]),)
-    ),
+    "losac_lean_auto_sparse": partial(_as_it_comes, "losac_lean", "auto", uploads=(_largest(SHARES[0]),)),
     "losac_rule": _by_rule,
     "delta_sgd": partial(_as_it_comes, "delta_sgd", lambda rows: 0.2 / rows),
     "fedsps": partial(_as_it_comes, "fedsps", lambda rows: 1 / rows),
@@ -347,8 +349,8 @@ def _entry(data: str, history: History, sampled: int, extra: int) -> dict[str, A
     if reached["round"] is not None and extra:
         model = sum(np.asarray(leaf).nbytes for leaf in _leaves(history.params))
         rows = float(history.gradients[-1]) / max(1, int(history.rounds[-1])) / STEPS * BLOCKS
-        for name, more in (("round", 1), ("up", sampled * model), ("down", 2 * sampled * model), ("gradients", 2 * rows)):
-            reached[name] += extra * more
+        once = {"round": 1, "up": sampled * model, "down": 2 * sampled * model, "gradients": 2 * rows}
+        reached = {name: value + extra * once[name] for name, value in reached.items()}
     end = None if lost else history.final(METRIC[data])
     return {
         "seed": history.seed, "stayed": reached, "end": end, "diverged": history.diverged,
@@ -444,8 +446,9 @@ def tied(rows: Sequence[Row], name: str) -> list[Row]:
 def title_of(method: str) -> str:
     """Return what tables call a method."""
     own = {
-        "losac_lean_auto": "LoSAC-lean, automatic step", "losac_lean_auto_sparse": "LoSAC-lean, automatic step, top 5 %",
-    }  # fmt: skip
+        "losac_lean_auto": "LoSAC-lean, automatic step",
+        "losac_lean_auto_sparse": "LoSAC-lean, automatic step, top 5 %",
+    }
     if method in own:
         return own[method]
     if method.endswith("_sparse"):
@@ -495,8 +498,8 @@ def _winners(rounds: Mapping[Where, list[Row]], up: Mapping[Where, list[Row]]) -
                  "not there" if ours is None else f"{title_of(order[ours].method)}: {ours + 1} of {len(order)}", away]
             )  # fmt: skip
     note = (
-        "Methods that contact only sampled clients, each tuned for the criterion. *Not told apart*: the difference lies "
-        "within the 95 % intervals of both over seeds and draws. *Times the best's*: LoSAC's mean over the best's."
+        "Methods that contact only sampled clients, each tuned for the criterion. *Not told apart*: the difference "
+        "lies within the 95 % intervals of both over seeds and draws. *Times the best's*: LoSAC's mean over the best's."
     )
     columns = ("setting", "criterion", "best", "not told apart from it", "LoSAC's best place", "times the best's")
     return ResultTable("winners", "Who wins where", columns, lines, note)
@@ -553,10 +556,10 @@ def _tables(where: Where, rounds: Sequence[Row], up: Sequence[Row]) -> list[Resu
             )  # fmt: skip
         kind = "asking all clients" if all_clients else "asking only sampled clients"
         note = (
-            "Mean ± half of the 95 % interval over seeds and draws; – where a run did not reach the target. The bytes and "
-            "seconds are of the settings tuned for bytes, the rest of those tuned for rounds. Seconds: the messages of "
-            f"one client at this uplink, with a downlink {FASTER} times as fast, without computing. *Reached*: how many "
-            f"runs sustained the target. {SAME_WORDS}."
+            "Mean ± half of the 95 % interval over seeds and draws; – where a run did not reach the target. The bytes "
+            "and seconds are of the settings tuned for bytes, the rest of those tuned for rounds. Seconds: the "
+            f"messages of one client at this uplink, with a downlink {FASTER} times as fast, without computing. "
+            f"*Reached*: how many runs sustained the target. {SAME_WORDS}."
         )
         columns = (
             "method", "best settings", "trials", "optimum", "reached", "sustained rounds", "MB up", "MB in all",

@@ -20,7 +20,7 @@ class SearchOptions:
     """
 
     search: Search = field(default="grid", metadata=about("How points are chosen: grid, refine, random or optuna."))
-    trials: int | None = field(default=None, metadata=about("Points that refine, random and optuna try; 32 by default."))
+    trials: int | None = field(default=None, metadata=about("Points to try, where it is no grid; 32 by default."))
     metric: str | None = field(default=None, metadata=about("What is judged; accuracy or loss by default."))
     target: float | None = field(default=None, metadata=about("Seek the fewest rounds to this value of the metric."))
     sustained: int = field(default=1, metadata=about("How many evaluations in a row must be at the target."))
@@ -35,7 +35,9 @@ class SearchOptions:
             hint = nearest(self.search, known)
             raise ValueError(f"search={self.search!r} must be one of {', '.join(map(repr, known))}{hint}")
         if self.search == "grid" and self.trials is not None:
-            raise ValueError(f"trials={self.trials} is for search='refine', 'random' and 'optuna'; a grid runs all its points")
+            raise ValueError(
+                f"trials={self.trials} is for search='refine', 'random' and 'optuna'; a grid runs all its points"
+            )
         for name in ("trials", "batch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))

@@ -83,7 +83,8 @@ def _beside(values: tuple[Any, ...], tried: list[Any], value: Any) -> Iterator[A
         yield from (each for each in values if each != value)
         return
     at = values.index(value)
-    for side, beside in (("low", at - 1), ("high", at + 1)):
+    sides: tuple[tuple[Side, int], ...] = (("low", at - 1), ("high", at + 1))
+    for side, beside in sides:
         if not 0 <= beside < len(values):
             yield beyond(values, side)
         elif values[beside] not in tried:

@@ -73,7 +73,9 @@ def make_trial(settings: Point, runs: Sequence[History], goal: Goal) -> Trial:
     """Return the trial of one point from its runs, one for each seed."""
     ends = [run.diverged for run in runs if run.diverged is not None]
     values = tuple(math.nan if run.diverged is not None else run.final(goal.recorded) for run in runs)
-    firsts = [] if goal.target is None or ends else [run.rounds_to(goal.recorded, goal.target, sustained=goal.sustained) for run in runs]
+    firsts: list[int | None] = []
+    if goal.target is not None and not ends:
+        firsts = [run.rounds_to(goal.recorded, goal.target, sustained=goal.sustained) for run in runs]
     reached = [float(first) for first in firsts if first is not None]
     rounds_to = float(np.mean(reached)) if reached and len(reached) == len(runs) else None
     cost = math.inf if ends else _cost(float(np.mean(values)), rounds_to, goal)

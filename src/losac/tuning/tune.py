@@ -74,8 +74,8 @@ def tune(
 
         And of the search:
 
-        - ``search``: ``"grid"`` (all combinations); ``"refine"`` (the first axis, then the neighbours of the best points:
-          between two values, or beyond an end); ``"random"``; or ``"optuna"`` (``pip install 'losac[tune]'``).
+        - ``search``: ``"grid"`` (all combinations); ``"refine"`` (the first axis, then the neighbours of the best
+          points: between two values, or beyond an end); ``"random"``; or ``"optuna"`` (``pip install 'losac[tune]'``).
         - ``trials``: how many points the others than ``"grid"`` try; 32 by default.
         - ``metric``: ``"loss"`` or one of the task's; by default its accuracy if it has one, else the loss. Losses
           are best when small, everything else when large.
