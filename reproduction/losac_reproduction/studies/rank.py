@@ -4,8 +4,9 @@ The protocol, the same for all, was written down before anything was run:
 
 - A method is ranked by the rounds, and by the bytes sent up, until the target is *sustained*: the first of five
   evaluations in a row at or above it. A run that never gets there counts as worse than all that do.
+- Ten seeds on each of two draws of the partition give the numbers (``--seeds 0,1,2,3,4,5,6,7,8,9``).
 - Settings are tuned on rows set aside from training (a fifth of every client's; none where the target is a distance
-  from the optimum), with two seeds on each of two draws of the partition. Other seeds, on both draws, give the numbers.
+  from the optimum), with two other seeds on each draw.
 - Every method gets the same number of trials: a few step sizes first, then the neighbours of the best points
   (``losac.tune(search="refine")``), beyond an end where the best lies there. The search goes by rounds. For the bytes
   the trial that needs the fewest counts.
@@ -51,9 +52,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-STEPS, BLOCKS, VALIDATION, TRIALS, BATCH, IN_A_ROW = 5, 5, 0.2, 24, 4, 5
+STEPS, BLOCKS, VALIDATION, TRIALS, BATCH, IN_A_ROW = 5, 5, 0.2, 30, 5, 5
 TUNING_SEEDS, DRAWS = (100, 101), (0, 1)
-FACTORS = (0.03, 0.3, 3.0, 30.0)
+SHARE = 0.1
+"""S/N, but in the studies of other shares."""
+FACTORS = (0.03, 0.3, 3.0, 30.0, 300.0)
 """The first step sizes of a search, in units of 1/(TL)."""
 MEASURING = 10
 """Rounds that the rule of ``losac.tuning.suggest`` measures in: one model up and two down in each."""
@@ -162,11 +165,12 @@ def tuned_methods() -> list[str]:
     return [*(name for name in ALGORITHMS if name not in left_out and not random_steps(name)), *FEEDBACK]
 
 
-def jobs(options: Options, data: str) -> list[Job]:
+def jobs(options: Options, data: str, shares: bool) -> list[Job]:
     """Return one job for each method in each setting; the short form has three methods in one."""
     problem = PROBLEMS[data]
-    settings = [(partition, 0.1) for partition in problem.partitions]
-    settings += [("sorted", share) for share in problem.rounds if share != 0.1]
+    settings = [("sorted", share) for share in problem.rounds if share != SHARE]
+    if not shares:
+        settings = [(partition, SHARE) for partition in problem.partitions]
     names = [*tuned_methods(), *UNTUNED]
     for name in names:
         if name not in UNTUNED:
@@ -626,16 +630,16 @@ def _finish(there: Sequence[Row], label: str, panel: Axes) -> None:
 KEYS = {"picked": "picked", "criterion": "criterion", "runs": "runs", "draw": "draw"}
 
 
-def _study(data: str, place: float) -> Study:
+def _study(data: str, place: float, shares: bool = False) -> Study:
+    name, more = (f"rank-{data}-shares", ", other shares of clients") if shares else (f"rank-{data}", "")
     return Study(
-        f"rank-{data}", f"Rank: every method tuned for what it is ranked by, {data.upper()}", partial(jobs, data=data),
-        conclude, (data,), place=place, keys=KEYS,
+        name, f"Rank: every method tuned for what it is ranked by, {data.upper()}{more}",
+        partial(jobs, data=data, shares=shares), conclude, (data,), place=place, keys=KEYS,
     )  # fmt: skip
 
 
-DIGITS = _study("digits", 16.1)
-MNIST = _study("mnist", 16.2)
-HAR = _study("har", 16.3)
-ESR = _study("esr", 16.4)
-A9A = _study("a9a", 16.5)
-W8A = _study("w8a", 16.6)
+DIGITS, DIGITS_SHARES = _study("digits", 16.1), _study("digits", 16.11, shares=True)
+MNIST, MNIST_SHARES = _study("mnist", 16.2), _study("mnist", 16.21, shares=True)
+HAR, HAR_SHARES = _study("har", 16.3), _study("har", 16.31, shares=True)
+ESR, ESR_SHARES = _study("esr", 16.4), _study("esr", 16.41, shares=True)
+A9A, W8A = _study("a9a", 16.5), _study("w8a", 16.6)
