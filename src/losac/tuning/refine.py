@@ -65,12 +65,23 @@ def _neighbours(
 ) -> Iterator[Point]:
     """Yield points next to the best ones, the nearest to the best first."""
     tried = [trial.settings for trial in found]
+    if all(trial.diverged is not None for trial in found):
+        yield from _smaller(grid, tried[0], allows)
+        return
     for trial in ranked(found):
         for name, values in grid.items():
             alone = [p[name] for p in tried if all(p[k] == v for k, v in trial.settings.items() if k != name)]
             for value in _beside(values, alone, trial.settings[name]):
                 if allows(point := trial.settings | {name: value}):
                     yield point
+
+
+def _smaller(grid: Mapping[str, tuple[Any, ...]], point: Point, allows: Callable[[Point], bool]) -> Iterator[Point]:
+    """Yield points with ever smaller values of the first setting, where all others diverged."""
+    name, values = next(iter(grid.items()))
+    while is_ordered(values) and allows(smaller := point | {name: beyond(values, "low")}) and smaller[name] < values[0]:
+        yield smaller
+        values = (smaller[name], *values)
 
 
 def _beside(values: tuple[Any, ...], tried: list[Any], value: Any) -> Iterator[Any]:
