@@ -34,15 +34,7 @@ from losac._settings import snake_case
 from paths import ROOT, file_of
 
 FOLDER = ROOT / "src" / "losac" / "algorithms"
-TESTS = (
-    "test_losac",
-    "test_scaffold",
-    "test_fedsaga",
-    "test_paper",
-    "test_rivals",
-    "test_compression",
-    "test_simulation",
-)
+TESTS = (*sorted(path.stem for path in (ROOT / "tests" / "algorithms").glob("test_*.py")), "test_simulation")
 ALSO = {"descent": "clipping", "full_gradient": "mime"}  # what the tests call the work of a file that is no algorithm
 NOT_EQUATIONS = ("validate", "check_state", "require_mean")
 NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
