@@ -35,7 +35,7 @@ from paths import ROOT, file_of
 
 FOLDER = ROOT / "src" / "losac" / "algorithms"
 TESTS = (*sorted(path.stem for path in (ROOT / "tests" / "algorithms").glob("test_*.py")), "test_simulation")
-ALSO = {"descent": "clipping", "full_gradient": "mime"}  # what the tests call the work of a file that is no algorithm
+ALSO = {"curvature": "steering", "descent": "clipping", "full_gradient": "mime", "packing": "compression"}
 NOT_EQUATIONS = ("validate", "check_state", "require_mean")
 NOT_ALGORITHMS = ("__init__", "contract", "transform", "invariant")
 FLIPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}

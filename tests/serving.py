@@ -64,8 +64,9 @@ def _federate(algorithm, workers, params, rounds, sampled, seed, weights, regula
                 )
                 result = workers[i].work(task, message, kept[i])
                 kept[i], content, gradients = result.kept, result.upload.content, gradients + result.gradients
+                transforms = now.transforms_of(phase)
+                content = transforms[-1].decode(content) if transforms else content
                 if phase is now:
-                    content = now.transforms()[-1].decode(content) if now.transforms() else content
                     content, rows[i] = now.receive(rows[i], content)
                 share = float(weights[i]) if averages_by_weight(phase) else 1.0
                 sent = scale(share, (content, result.upload.model_state))

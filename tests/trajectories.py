@@ -82,6 +82,8 @@ def walks() -> Iterator[Walk]:
     yield Walk(A.mime_svrg(STEP, 4, uploads=(A.gaussian((0.05,), 0.3, other_clip=1.0),)))
     yield from (Walk(algorithm.replace(uploads=(A.qsgd(4),))) for algorithm in plainest(RECORDING))
     yield from (Walk(A.losac_lean(STEP, 4, 3, uploads=(transform,))) for transform in PACKED)
+    yield Walk(A.losac_lean("auto", 4, 3, measuring=lambda r: (r < 2) * 1.0), prox.l1(0.01))
+    yield Walk(A.losac_lean("auto", 4, 3, server_correction=0.3, uploads=PACKED[1:2]))
     yield Walk(A.losac(STEP / 4, 4, 3, uploads=(A.gaussian((0.05, 1.0), 0.3),)))
     yield Walk(A.losac(STEP, 4, 3, scaling="exact", uploads=(A.random_k(0.5, error_feedback=False),)))
 
@@ -109,7 +111,8 @@ RECORDING.remove("tamuna")  # it has its own sparse uplink
 
 def name(walk: Walk) -> str:
     """Return how a walk is called in the file."""
-    algorithm = repr(walk.algorithm.replace(step_size=1.0)).replace("step_size=1, ", "")
+    itself = walk.algorithm.step_size == "auto"
+    algorithm = repr(walk.algorithm if itself else walk.algorithm.replace(step_size=1.0)).replace("step_size=1, ", "")
     return " ".join(str(part) for part in (algorithm, walk.regularizer, walk.weights) if part is not None)
 
 

@@ -285,6 +285,10 @@ class Algorithm(Phase):
         """Return the model that the server holds."""
         return server
 
+    def restart(self, server: Tree) -> Tree:
+        """Return the server's state when all clients start again from the present model."""
+        return self.init(self.model(server))
+
     def init_client(self, x: Tree) -> Tree:
         """Return a client's persistent state before it first takes part; it depends on x⁰ only."""
         return ()

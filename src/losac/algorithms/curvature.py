@@ -37,12 +37,12 @@ class Curvature(Phase):
 
     Args:
       read: returns x and v from the server's state.
-      absorb: returns the server's next state from the present one, v and L.
+      absorb: returns the server's next state from what it knows, its present state, v and L.
       probability: with which the phase takes place in a round; None: always.
     """
 
     read: Callable[[Tree], tuple[Tree, Tree]] = choice()
-    absorb: Callable[[Tree, Tree, Any], Tree] = choice()
+    absorb: Callable[[Federation, Tree, Tree, Any], Tree] = choice()
     probability: Any = node(default=None)
     reach: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
@@ -65,4 +65,4 @@ class Curvature(Phase):
     def update(self, here: Federation, server: Tree, received: Received) -> Tree:
         """Hand the next direction and the curvature to the algorithm."""
         mean = scale(1 / received.count, received.total)
-        return self.absorb(server, unit(mean), squared_norm(mean) ** 0.5)
+        return self.absorb(here, server, unit(mean), squared_norm(mean) ** 0.5)

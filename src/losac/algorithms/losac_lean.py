@@ -23,25 +23,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac._checks import shown
-from losac._settings import FRACTION, NONNEGATIVE, POSITIVE, number
+from losac._settings import FRACTION, LOOKED_AT, NONNEGATIVE, POSITIVE, is_schedule, number
+from losac.algorithms.compression import TopK
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
-from losac.algorithms.curvature import Curvature, first_direction
+from losac.algorithms.curvature import Curvature, first_direction, unit
 from losac.algorithms.facts import EXACT, SERVER_STEPS, Example, Theory
 from losac.algorithms.invariant import require_mean
 from losac.algorithms.losac import Pair, damping
-from losac.algorithms.steering import START, alignment, next_step
-from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
+from losac.algorithms.steering import Signal, first_length, freshness, steer, visited
+from losac.algorithms.transform import Transform
+from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub, zeros
 
-MEASURING = 10
+MEASURING = 3
 """The first rounds, which measure the curvature."""
 
 
 class Steered(NamedTuple):
-    """A model x with the delayed global gradient phi, the present step size, and the direction of a power iteration."""
+    """A model x with the delayed global gradient phi, the step size and what it follows from, and the direction of a
+    power iteration."""
 
     x: Tree
     phi: Tree
     eta: Any
+    signal: Signal
     direction: Tree
 
 
@@ -85,17 +89,20 @@ class LosacLean(LocalMethod):
     y and φ start at zero.
 
     ``step_size="auto"`` needs no tuning: the server sends η with x and φ, one number, and adjusts it after every round
-    by the sum of the uploads (:mod:`losac.algorithms.steering`). In the first ten rounds the clients measure the
-    curvature L at x⁰ in an exchange before the usual one, in which η = 0 and their tables fill. Then η = 3/(γTL).
+    by the sum of the uploads (:mod:`losac.algorithms.steering`). In the first three rounds η = 0 while the tables begin
+    to fill, and the clients measure the curvature L at x⁰ along the gradient, in an exchange before the usual one.
+    Then η starts at half of the length that is stable, and at most at S/(γTL). With ``top_k`` the largest entries are
+    sent of what is measured too.
 
     Args:
       step_size: η, or ``"auto"``.
       local_steps, blocks: T and M.
       correction: δ; √(S/N)/5 by default.
       server_step: γ.
-      server_correction: δ_s; δ by default.
-      measuring: for ``step_size="auto"``, a function of the round: 1 where the curvature is measured, else 0. By
-        default it is 1 in the first ten rounds.
+      server_correction: δ_s; δ by default. With an automatic step by default δ_s·uM/T = max(p, √p/2), where a client
+        visits a share u of its blocks, and a round the share p = uS/N of all.
+      measuring: for ``step_size="auto"``, a function of the round: 1 where the curvature is measured, 0 from then on.
+        By default it is 1 in the first three rounds.
 
     Example:
       >>> import losac
@@ -134,10 +141,24 @@ class LosacLean(LocalMethod):
     measuring: Any = number(default=None, domain=FRACTION, kw_only=True)
 
     def validate(self) -> None:
-        """The curvature is measured for a step that sets itself."""
+        """The curvature is measured for a step that sets itself: first, and then no more."""
         super().validate()
-        if self.measuring is not None and not self.steered:
+        if self.measuring is None:
+            return
+        if not self.steered:
             raise ValueError(f'losac_lean: measuring={shown(self.measuring)} belongs to step_size="auto"')
+        seen = [float(self.measuring(r)) for r in LOOKED_AT] if is_schedule(self.measuring) else []
+        if seen not in [[1.0] * k + [0.0] * (len(LOOKED_AT) - k) for k in range(1, len(LOOKED_AT))]:
+            raise ValueError(
+                f"losac_lean: measuring={shown(self.measuring)} must be a function of the round that is 1 first and 0 "
+                "later, such as lambda r: (r < 5) * 1.0: the step starts at what was measured"
+            )
+
+    def transforms_of(self, phase: Phase) -> tuple[Transform, ...]:
+        """Return the transforms of a phase's uploads; power iteration needs no more than the largest entries."""
+        if isinstance(phase, Curvature):
+            return tuple(transform for transform in self.uploads if isinstance(transform, TopK))
+        return super().transforms_of(phase)
 
     @property
     def steered(self) -> bool:
@@ -162,7 +183,14 @@ class LosacLean(LocalMethod):
         if not self.steered:
             return Pair(x, zeros(x))
         nought = sum(leaf.sum() * 0 for leaf in jax.tree.leaves(x))
-        return Steered(x, zeros(x), nought, first_direction(x))
+        return Steered(x, zeros(x), nought, Signal(nought + 1, nought, nought), first_direction(x))
+
+    def restart(self, server: Pair | Steered) -> Pair | Steered:
+        """Start again with φ = 0, but with the step size that was reached."""
+        begun = self.init(server.x)
+        if isinstance(begun, Steered) and isinstance(server, Steered):
+            return begun._replace(eta=server.eta)
+        return begun
 
     def model(self, server: Pair | Steered) -> Tree:
         """Return x."""
@@ -198,16 +226,23 @@ class LosacLean(LocalMethod):
 
     def update(self, here: Federation, server: Any, received: Received) -> Pair | Steered:
         """Rebuild the mean of the clients' steps, and add to φ what they add to the table."""
-        steps, m = self.draw.steps, self.draw.blocks
-        assert steps is not None  # no method with a table draws by epochs
-        delta = self._damping(here) if self.server_correction is None else self.server_correction
-        length, share = self.server_step * self._step(self.broadcast(server)), delta * m / received.count
-        x = map_trees(lambda x, phi, d: x - length * (steps * phi + share * d), server.x, server.phi, received.total)
+        steps = self._steps
+        length, weight = self.server_step * self._step(self.broadcast(server)), self._weight(here) / received.count
+        x = map_trees(lambda x, phi, d: x - length * (steps * phi + weight * d), server.x, server.phi, received.total)
         after = server._replace(x=here.prox(x, length * steps), phi=axpy(1 / here.clients, received.total, server.phi))
-        if not self.steered:
-            return after
-        rho = alignment(server.phi, scale(1 / received.count, received.total), m, steps)
-        return after._replace(eta=jnp.where(self._measures > 0, server.eta, next_step(server.eta, rho)))
+        return self._steer(here, server, after, received) if self.steered else after
+
+    def _steer(self, here: Federation, server: Steered, after: Steered, received: Received) -> Steered:
+        """Return the next state with its step size; while the curvature is measured, with the next direction."""
+        lag = scale(1 / (received.count * self._visited), received.total)
+        eta, signal = steer(server.eta, server.signal, server.phi, after.phi, lag, self._renewed(here))
+        steered = after._replace(eta=eta, signal=signal)
+        first = (server.signal.unfilled == 1) & (squared_norm(after.phi) > 0)
+        direction = map_trees(lambda new, old: jnp.where(first, new, old), unit(after.phi), server.direction)
+        measured = server._replace(
+            phi=after.phi, direction=direction, signal=server.signal._replace(unfilled=signal.unfilled)
+        )
+        return map_trees(lambda yes, no: jnp.where(self._measures > 0, yes, no), measured, steered)
 
     def credit(self, upload: Tree) -> Tree:
         """Return d_i."""
@@ -239,10 +274,33 @@ class LosacLean(LocalMethod):
         """Return η."""
         return message.eta if self.steered else self.step_size
 
-    def _begin_at(self, server: Steered, direction: Tree, curvature: Any) -> Steered:
+    def _begin_at(self, here: Federation, server: Steered, direction: Tree, curvature: Any) -> Steered:
         """Choose the first step by the curvature measured so far."""
-        eta = START / (self.server_step * self.draw.steps * curvature)
-        return server._replace(direction=direction, eta=eta)
+        length = first_length(self._renewed(here), here.sampled)
+        return server._replace(direction=direction, eta=length / (self.server_step * self._steps * curvature))
+
+    @property
+    def _steps(self) -> int:
+        """T."""
+        assert self.draw.steps is not None  # no method with a table draws by epochs
+        return self.draw.steps
+
+    @property
+    def _visited(self) -> float:
+        """u, the share of its blocks that a client is expected to visit in a round."""
+        return visited(self.draw.blocks, self._steps)
+
+    def _renewed(self, here: Federation) -> float:
+        """p, the share of all table entries that a round renews."""
+        return self._visited * min(1.0, here.sampled / here.clients)
+
+    def _weight(self, here: Federation) -> Any:
+        """Return δ_s·M, the weight of the mean upload in the server's step, where φ has weight T."""
+        if self.server_correction is not None:
+            return self.server_correction * self.draw.blocks
+        if self.steered:
+            return self._steps * freshness(self._renewed(here)) / self._visited
+        return self._damping(here) * self.draw.blocks
 
     def _damping(self, here: Local | Federation) -> Any:
         """Return δ."""

@@ -119,7 +119,7 @@ def reset(setting: Setting, book: Book) -> Book:
     LOG.warning("a client has lost its state: all start again from the present model")
     row = setting.own(setting.algorithm.at(0).init_server_row(params))
     members = {name: member._replace(accepted=NOTHING, credit=None, row=row) for name, member in book.members.items()}
-    server = setting.call(lambda: setting.algorithm.at(book.round).init(params))
+    server = setting.call(lambda: setting.algorithm.at(book.round).restart(book.server))
     return book._replace(server=server, total=setting.no_credit, first=params, members=members, unsettled=False)
 
 

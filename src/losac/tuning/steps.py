@@ -36,7 +36,7 @@ class PowerIteration(Algorithm):
 
     def phases(self) -> tuple[Phase, ...]:
         """Measure in every round."""
-        return (Curvature(lambda server: server[:2], lambda server, v, found: Power(server.x, v, found)),)
+        return (Curvature(lambda server: server[:2], lambda here, server, v, found: Power(server.x, v, found)),)
 
     def init(self, x: Tree) -> Power:
         """Start in a random direction, always the same."""
