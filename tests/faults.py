@@ -40,6 +40,7 @@ METHODS = {
     "losac, paper": A.losac(0.02, 2, BLOCKS),
     "losac, exact": A.losac(0.2, 2, BLOCKS, scaling="exact"),
     "losac_lean": A.losac_lean(0.2, 2, BLOCKS),
+    "losac_lean, auto": A.losac_lean("auto", 2, BLOCKS),
     "scaffold": A.scaffold(0.2, 2, 1),
     "scaffold_momentum": A.scaffold_momentum(0.2, 2, 1),
     "feddyn": A.feddyn(0.2, 2, 1, alpha=1.0),
@@ -299,9 +300,10 @@ class World:
 
     def kept(self, name: str, accepted: str) -> Kept | None:
         """What a client keeps of what the server accepted; None where its disk does not have it."""
+        client = Client(self.workers[name], self.disks[name])
         for record in self.disks[name].records.values():
-            if self.naive or record.values["token"] == accepted:
-                return Client(self.workers[name], self.disks[name])._kept(record)
+            if self.naive or client._is(record, accepted):
+                return client._kept(record)
         return None
 
     def holding(self, name: str, accepted: str) -> Any:

@@ -104,7 +104,7 @@ TestFederation = Federation.TestCase
 
 
 @pytest.mark.parametrize("recovery", RECOVERIES)
-@pytest.mark.parametrize("method", ["losac, exact", "scaffold", "feddyn"])
+@pytest.mark.parametrize("method", ["losac, exact", "losac_lean, auto", "scaffold", "feddyn"])
 def test_after_all_faults_the_method_still_converges_to_the_optimum(method, recovery, caplog):
     """A sum that was off by anything would keep the model away from the optimum for ever."""
     caplog.set_level(logging.CRITICAL, "losac")

@@ -15,7 +15,7 @@ import numpy as np
 from losac.algorithms.contract import Federation
 from losac.federation.durable import Record
 from losac.federation.errors import RefusedError
-from losac.federation.shapes import payload_like
+from losac.federation.shapes import own_phase_index, payload_like
 from losac.federation.vault import Vault
 from losac.federation.work import Assignment, Kept, Message, Worker
 from losac.trees import Tree, map_trees
@@ -101,12 +101,12 @@ class Client:
             return self._train(order, self._kept(pending))
         if order.follows:
             return Reply("stale", order.token, phase_index)
-        if pending is not None and pending.values["token"] == order.accepted:
+        if self._is(pending, order.accepted):
             self.vault.commit()
             committed = pending
         if order.accepted == NOTHING:
             kept = None
-        elif committed is None or committed.values["token"] != order.accepted:
+        elif committed is None or not self._is(committed, order.accepted):
             return Reply("lost", order.token, phase_index)
         else:
             kept = self._kept(committed)
@@ -115,6 +115,14 @@ class Client:
         if kept is None:
             kept = self.worker.start(self.worker.params if order.start is None else order.start)
         return self._train(order, kept)
+
+    def _is(self, record: Record | None, accepted: str) -> bool:
+        """Whether a record is the state that the server accepted: after the algorithm's own phase, not before.
+
+        A client that lost its disk may receive an old order again, for the first of two phases.
+        """
+        own = own_phase_index(self.worker.algorithm)
+        return record is not None and record.values["token"] == accepted and int(record.values["place"]) >= own
 
     def _train(self, order: Order, kept: Kept) -> Reply:
         result = self.worker.work(order.task, order.message, kept)
