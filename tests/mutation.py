@@ -108,7 +108,7 @@ def survives(mutant: Mutant, quick: bool = False) -> bool:
         (package / "algorithms" / mutant.file).write_text(mutant.source)
         if quick:
             return all(_passes([name], ["-m", "quick"], folder) for name in QUICK)
-        if not _passes(QUICK[:1], ["-m", "quick"], folder):
+        if not _passes(QUICK[:1], ["-k", mutant.keywords], folder) or not _passes(QUICK[:1], ["-m", "quick"], folder):
             return False
         words = mutant.keywords.replace("_", "").split(" or ")
         own = [t for t in TESTS if any(word in file_of(t).read_text().lower() for word in words)]
