@@ -42,7 +42,8 @@ class Distance:
 
     def __call__(self, params: Tree, batch: Any) -> Array:
         """Return the distance; the batch does not matter."""
-        away = jnp.linalg.norm(as_vector(params) - jnp.asarray(self.optimum))
+        optimum = np.array(self.optimum)  # a copy: JAX may remember the precision in which it met an array before
+        away = jnp.linalg.norm(as_vector(params) - optimum)
         return away / np.linalg.norm(self.optimum)
 
 
