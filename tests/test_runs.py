@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tomllib
@@ -276,6 +277,56 @@ def test_what_is_no_run_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match="is a file"):
         record(PROBLEM.task, A.fedavg(1e-3), tmp_path / "file", rounds=1)
+
+
+def contents(folder):
+    """Every file below a folder, with what is in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def spread(params, batch):
+    """A metric that is not a mean over rows."""
+    return batch[0].std() + 0 * params.sum()
+
+
+def undefined(params, batch):
+    """A metric that is NaN at every row."""
+    return params.sum() * float("nan")
+
+
+LATE = {
+    "table": (None, A.losac(1e-3, 2, 2, uploads=(A.qsgd(4),)), {"table_dtype": "bfloat16"}, "table_dtype"),
+    "layout": (None, A.fedavg(1e-3), {"layout": losac.simulation.Layout(1, 99)}, "devices"),
+    "unequal steps": (None, A.vrl_sgd(1e-3), {"local_steps": [1, 2, 3, 4, 5, 6]}, "equally many local steps"),
+    "loss": ({"loss": spread}, A.fedavg(1e-3), {}, "mean"),
+    "metric": ({"metrics": {"spread": spread}}, A.fedavg(1e-3), {}, "mean"),
+    "undefined": ({"metrics": {"undefined": undefined}}, A.fedavg(1e-3), {}, "at the start"),
+    "sampler": (None, A.fedavg(1e-3), {"sampling": lambda r, rng, history: [9]}, "a client outside"),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_run_that_is_refused_late_replaces_nothing(name, tmp_path):
+    """Such errors appear when the program is built, at the first evaluation, or in the first round."""
+    changes, algorithm, options, said = LATE[name]
+    record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=6, **OPTIONS)
+    before = contents(tmp_path)
+    task = dataclasses.replace(PROBLEM.task, **(changes or {}))
+    with pytest.raises((ValueError, TypeError), match=said):
+        record(task, algorithm, tmp_path, rounds=6, overwrite=True, **options)
+    assert contents(tmp_path) == before
+    record(PROBLEM.task, A.fedavg(1e-3), tmp_path, rounds=3, overwrite=True)
+    assert set(contents(tmp_path)) >= {"run.json", "history.npz", "lock"}
+    assert not [path for path in contents(tmp_path) if path.startswith(".")]
+    assert open_run(tmp_path).history().algorithm == "fedavg"
+
+
+def test_a_run_that_diverges_at_once_replaces_the_one_before(tmp_path):
+    record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=6, **OPTIONS)
+    with pytest.raises(losac.DivergedError):
+        record(PROBLEM.task, A.fedavg(1e37), tmp_path, rounds=6, overwrite=True, **OPTIONS)
+    assert open_run(tmp_path).status == "diverged"
+    assert not (tmp_path / ".old").exists()
 
 
 def test_the_configuration_as_run_is_toml(tmp_path):

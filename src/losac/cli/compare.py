@@ -24,7 +24,8 @@ from losac.experiment.options import Experiment, Target
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
     from losac.data import FederatedData
-    from losac.history import History
+    from losac.history import Callback, History, Moment, Start
+    from losac.history.callbacks import End
     from losac.task import Task
 
 EPILOG = """Examples:
@@ -87,13 +88,14 @@ def compare(
         task = _checked(experiment, data, methods)
         if claim is not None and (request := asked(seeds=chosen)):
             claim.begin(request, anew=not resume)
+        observers = [] if claim is None else [_settling(claim)]
 
         def simulate(entry: str, seed: int, report: Report) -> History:
             sections = told | {"algorithm": sections_of(methods[entry])}
             sections["simulation"] = told["simulation"] | {"seed": seed}
             options = experiment.simulation(data) | {"seed": seed, "progress": report}
             folder = None if out is None else out / "runs" / f"{slug(entry)}-seed{seed}"
-            return _run(task, methods[entry], folder, sections, resume, options)
+            return _run(task, methods[entry], folder, sections, resume, options | {"callbacks": observers})
 
         rounds = experiment.simulation(data)["rounds"]
         histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
@@ -144,6 +146,25 @@ def _run(
         if diverged is not None:
             return diverged
     return losac.runs.record(task, method, folder, resume=resume, experiment=sections, **options)
+
+
+def _settling(claim: FolderClaim) -> Callback:
+    """Return a callback that gives up the results that a comparison replaces once one of its runs has got going."""
+    import losac
+
+    class Settling(losac.Callback):
+        def on_start(self, start: Start) -> None:
+            self.first = start.first
+
+        def on_evaluation(self, moment: Moment) -> None:
+            if moment.round > self.first:
+                claim.settle()
+
+        def on_end(self, history: History | None, end: End) -> None:
+            if end != "failed":
+                claim.settle()
+
+    return Settling()
 
 
 def default_entries(experiment: Experiment) -> list[str]:

@@ -147,7 +147,6 @@ def _simulate(
 
     if claim is None:
         return losac.simulate(task, method, progress=report, **options)
-    losac.runs.check(task, method, options["rounds"], options)
     return losac.runs.record(
         task, method, claim, progress=report, callbacks=_trackers(recording.track or [], claim.folder),
         resume=recording.resume, overwrite=recording.overwrite, checkpoint_seconds=recording.checkpoint_seconds,

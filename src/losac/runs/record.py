@@ -30,6 +30,7 @@ from losac.runs.run import open_run
 from losac.runs.sections import difference, to_toml
 from losac.simulation import simulate
 from losac.simulation.engines.identity import identify, identity_of, require_same
+from losac.simulation.engines.resident import precision
 from losac.simulation.follow import check_observers
 from losac.simulation.options import (
     ComputeOptions,
@@ -131,9 +132,10 @@ def record(
             claim.begin(to_toml(experiment), anew=False)
             write_clients(folder, task.data)
             if earlier is not None and _complete(folder, earlier, rounds):
+                claim.settle()
                 return History.load(folder / HISTORY)
             about = _about(folder, found)
-            keeper = Keeper(folder, checkpoints, about, checkpoint_seconds, earlier)
+            keeper = Keeper(claim, checkpoints, about, checkpoint_seconds, earlier)
             with interruptible(keeper), _noted():
                 history = simulate(
                     task,
@@ -163,7 +165,12 @@ def _noted() -> Iterator[None]:
 def check(task: Task, algorithm: Algorithm, rounds: int, options: Mapping[str, Any]) -> SimulationOptions:
     """Refuse what cannot be run, before any folder is made or cleared for it; return the checked options."""
     own = {name: value for name, value in options.items() if name in SimulateKeywords.__annotations__}
-    return _checked(task, algorithm, *read_options(check, None, None, own | {"rounds": rounds}))
+    prepare_jax()
+    checked = _checked(task, algorithm, *read_options(check, None, None, own | {"rounds": rounds}))
+    with precision(checked.dtype, checked.compute.matmul):
+        setup.program_shape(task, algorithm, checked)
+        algorithm.bound(checked.sampled)
+    return checked
 
 
 def _checked(task: Task, algorithm: Algorithm, run: RunOptions, compute: ComputeOptions) -> SimulationOptions:
