@@ -290,11 +290,11 @@ def test_two_processes_that_write_the_same_file_leave_one_of_both_whole(tmp_path
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(finished, tmp_path, monkeypatch):
     page = tmp_path / "page.html"
-    page.write_text("the page before")
+    page.write_text('<meta name="generator" content="losac">the page before')
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         assert "no space left" in refused("report", str(finished), "--out", str(page))
-    assert contents(tmp_path) == {"page.html": b"the page before"}
+    assert contents(tmp_path) == {"page.html": b'<meta name="generator" content="losac">the page before'}
     assert losac("report", str(finished), "--out", str(page)).exit_code == 0
 
 
@@ -425,3 +425,17 @@ def test_an_experiment_changed_by_hand_does_not_go_on_as_another(old, new, said,
     path.write_text(text.replace("rounds = 2\n", "rounds = 4\n"))
     assert losac("run", "--out", str(tmp_path / "run"), "--resume").exit_code == 0
     assert open_run(tmp_path / "run").history().rounds[-1] == 4
+
+
+@pytest.mark.parametrize("name", ["page.html", "picture.png", "picture.svg", "picture.pdf", "page.md"])
+def test_a_file_that_was_not_made_by_losac_is_not_replaced(name, finished, tmp_path):
+    path = tmp_path / name
+    command = {
+        ".html": ["report", str(finished), "--out"],
+        ".md": ["attack", "algebra", "losac", "--rounds", "1", "--markdown"],
+    }.get(path.suffix, ["data", "show", "digits", "--clients", "4", "--out"])
+    path.write_text("mine")
+    assert "was not made by losac" in refused(*command, str(path))
+    assert path.read_text() == "mine"
+    assert losac(*command, str(path), "--overwrite").exit_code == 0
+    assert losac(*command, str(path)).exit_code == 0
