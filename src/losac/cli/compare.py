@@ -14,7 +14,7 @@ import typer
 from losac._claim import EXPERIMENT, FolderClaim
 from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED
-from losac.cli.folder import purpose, results_folder
+from losac.cli.folder import check_same_data, purpose, results_folder
 from losac.cli.group import given_names
 from losac.cli.options import Config, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
@@ -83,6 +83,8 @@ def compare(
         entries = algorithms or list(file.algorithms or default_entries(experiment))
         methods = dict(zip(entries, experiment.build_algorithms(entries)))
         _check_folders(entries)
+        for folder in sorted((out / "runs").glob("*-seed*")) if resume and out is not None else ():
+            check_same_data(folder, experiment.data)
         data = experiment.load_data()
         target = experiment.defaults.target if target is None else target
         told = experiment.describe(data)
