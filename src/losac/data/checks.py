@@ -50,7 +50,7 @@ def check_dense(values: Any, what: str) -> None:
     """Refuse what NumPy takes for something else: masked entries, whose numbers it would use, and sparse matrices."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
-            f"{what} is a masked array with {np.ma.count_masked(values)} masked entries; drop such rows, or fill them "
+            f"{what} is a masked array with {int(np.asarray(values.mask).sum())} masked entries; drop such rows, or fill them "
             "in with array.filled(value)"
         )
     if type(values).__module__.startswith("scipy.sparse"):
