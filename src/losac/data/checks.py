@@ -49,9 +49,10 @@ def as_array(values: Any, what: str) -> Array:
 def check_dense(values: Any, what: str) -> None:
     """Refuse what NumPy takes for something else: masked entries, whose numbers it would use, and sparse matrices."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        masked = int(np.asarray(values.mask).sum())
         raise ValueError(
-            f"{what} is a masked array with {int(np.asarray(values.mask).sum())} masked entries; drop such rows, or fill them "
-            "in with array.filled(value)"
+            f"{what} is a masked array with {masked} masked entries; drop such rows, or fill them in with "
+            "array.filled(value)"
         )
     if type(values).__module__.startswith("scipy.sparse"):
         raise ValueError(f"{what} is a sparse {type(values).__name__}; give a dense array, such as matrix.toarray()")
