@@ -23,7 +23,7 @@ from losac.runs.checkpoints import Checkpoint, Checkpoints
 from losac.runs.clients import write_clients
 from losac.runs.interrupt import Interrupted, interruptible
 from losac.runs.keeper import Keeper, now
-from losac.runs.layout import ABOUT, CHECKPOINTS, HISTORY
+from losac.runs.layout import ABOUT, CHECKPOINTS, DIGESTS, HISTORY
 from losac.runs.log import logged
 from losac.runs.machine import hardware, versions
 from losac.runs.run import open_run
@@ -284,6 +284,7 @@ def _about(folder: Path, found: bool) -> dict[str, Any]:
         "resumed": [*began.get("resumed", []), now()] if found else [],
         "command": " ".join(sys.argv),
         "versions": versions(),
+        "digests": DIGESTS,
         "hardware": hardware(),
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 from losac.algorithms.contract import Algorithm
 from losac.history.conditions import OF_A_PART, conditions, of_algorithm
 from losac.history.history import plain_settings
+from losac.runs.layout import DIGESTS
 from losac.runs.machine import versions
 from losac.runs.run import Run
 from losac.simulation.engines.resident import precision
@@ -23,7 +24,7 @@ _OTHER = {
 }
 _DIGEST = "_digest"
 _OF_ROWS = ("data_digest", "test_digest")
-"""Digests that do not depend on how this version of Python compiles functions."""
+"""Digests that do not depend on how a version of Python compiles functions."""
 
 
 def check_same(run: Run, task: Task, algorithm: Algorithm, options: SimulationOptions) -> None:
@@ -35,8 +36,9 @@ def check_same(run: Run, task: Task, algorithm: Algorithm, options: SimulationOp
         found = conditions(task, options.conditions()) | of_algorithm(algorithm)
     names = {"algorithm": algorithm.label, "task": task.name, "seed": options.seed}
     now = {**names, "settings": plain_settings(algorithm.settings()), "conditions": found}
-    same_python = run.about.get("versions", {}).get("python") == versions()["python"]
-    differences = [d for d in _differences(run.about, now) if same_python or _is_of_any_python(d[0])]
+    python = run.about.get("versions", {}).get("python")
+    comparable = python == versions()["python"] and run.about.get("digests") == DIGESTS
+    differences = [d for d in _differences(run.about, now) if comparable or not _is_of_functions(d[0])]
     for name, old, new in sorted(differences, key=lambda difference: difference[0].endswith(_DIGEST)):
         made = f"{name} = {old!r}, and now it is {new!r}"
         if name.endswith(_DIGEST):
@@ -63,5 +65,5 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
                 yield name, old.get(name), new.get(name)
 
 
-def _is_of_any_python(name: str) -> bool:
-    return not name.endswith(_DIGEST) or name in _OF_ROWS
+def _is_of_functions(name: str) -> bool:
+    return name.endswith(_DIGEST) and name not in _OF_ROWS
