@@ -5,8 +5,8 @@
 
 ``test_fuzz.py`` runs the first few of seed 0. What must hold: the same seed gives the same trajectory; the server's
 sums are what the clients hold; a member of a sweep, other layouts, states kept in memory, formed and factored gradients
-and PyTorch give the run's numbers; a resumed run is the run without a break; bytes and gradients are those of a recount
-from the definitions; nothing is NaN without a ``DivergedError``.
+and PyTorch give the run's numbers; a resumed run is the run without a break, and is refused with another problem;
+bytes and gradients are those of a recount from the definitions; nothing is NaN without a ``DivergedError``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,60 @@ def resumed(c: Composition, run: losac.History) -> None:
         np.testing.assert_array_equal(from_history.metrics[name][shared], series, f"resumed, {name} differs")
     from_state = losac.simulate(c.task, c.algorithm, **rest, state=start.state, keep_state=True)
     assert_equal_trees(run.state, from_state.state, "resumed from a state, the state differs")
+
+
+def refused_if_changed(c: Composition, run: losac.History) -> None:
+    """A run does not go on with another loss, other data or other metrics: not from a history, a state or a folder."""
+    rounds = c.run["rounds"]
+    half = int(c.checks.integers(1, rounds))
+    kept = {**c.run, "rounds": half}
+    start = losac.simulate(c.task, c.algorithm, **kept, keep_state=True)
+    name, task = changed(c)
+    for state in [start] if name == "metrics" else [start, start.state]:
+        with refusing(f"from a {type(state).__name__}, with another {name}"):
+            losac.simulate(task, c.algorithm, **{**c.run, "rounds": rounds - half}, state=state)
+    if not sometimes(c):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        losac.runs.record(c.task, c.algorithm, folder, **kept)
+        before = contents(folder)
+        with refusing(f"from a folder, with another {name}"):
+            losac.runs.record(task, c.algorithm, folder, **c.run, resume=True)
+        if name != "metrics":
+            other = {**c.run, "eval_every": c.run.get("eval_every", 1) + 1}
+            with refusing("from a folder, with other evaluations"):
+                losac.runs.record(c.task, c.algorithm, folder, **other, resume=True)
+        assert contents(folder) == before, "a refused --resume has written"
+
+
+def changed(c: Composition) -> tuple[str, losac.Task]:
+    """Return a task of the same shape with another loss, other data or one metric more."""
+    name = str(c.checks.choice(["loss", "data", "metrics"]))
+    if name == "data":
+        return name, replace(c.task, data=replace(c.task.data, x=2 * c.task.data.x))
+    if name == "metrics":
+        return name, replace(c.task, metrics={**c.task.metrics, "another": lambda params, batch: 0.0})
+
+    @functools.wraps(c.task.loss)
+    def another(*arguments: Any, **options: Any) -> Any:
+        return c.task.loss(*arguments, **options)
+
+    return name, replace(c.task, loss=another)
+
+
+@contextlib.contextmanager
+def refusing(how: str) -> Iterator[None]:
+    """Assert that the block is refused."""
+    try:
+        yield
+    except ValueError:
+        return
+    raise AssertionError(f"a run was continued {how}")
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    """Return every file below a folder."""
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
 def sums_match(c: Composition, run: losac.History) -> None:
@@ -248,6 +305,7 @@ CHECKS: dict[str, tuple[Callable[[Composition], bool], Callable[[Composition, lo
     "paged": (lambda c: sometimes(c) and double(c) and can_page(c), paged),
     "gradients": (lambda c: sometimes(c) and double(c) and c.algorithm.table, gradients_kept),
     "torch": (lambda c: sometimes(c) and double(c) and c.kind in ("squares", "classes"), in_torch),
+    "refused": (sometimes, refused_if_changed),
 }
 
 

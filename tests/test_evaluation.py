@@ -209,3 +209,11 @@ def test_a_model_that_diverged_is_not_scored(number):
         losac.evaluate(TASK, broken)
     with pytest.raises(ValueError, match="not finite"):
         losac.personalize(TASK, broken, step_size=0.1)
+
+
+def test_personal_steps_that_are_too_long_are_a_divergence():
+    """NaN came back without a word."""
+    with pytest.raises(
+        losac.DivergedError, match=r"step_size=1e\+30 diverged at 6 of 6 clients.*try step_size=2.5e\+29"
+    ):
+        losac.personalize(TASK, start(), steps=50, step_size=1e30)

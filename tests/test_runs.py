@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tomllib
@@ -219,6 +220,78 @@ def test_a_run_goes_on_only_as_it_was(algorithm, options, said, tmp_path):
     assert (tmp_path / "metrics.csv").read_bytes() == before
 
 
+def half(params, batch):
+    """Another loss."""
+    x, y = batch
+    return 0.5 * ((x @ params - y) ** 2).mean()
+
+
+def mean(params, batch):
+    """A metric."""
+    return batch[0].mean() + 0 * params.sum()
+
+
+def largest(params, batch):
+    """Another metric."""
+    return batch[0].sum(-1).mean() + 0 * params.sum()
+
+
+X = np.ones((4, 3))
+MEASURED = dataclasses.replace(PROBLEM.task, metrics={"m": mean}, test=(X, X[:, 0]))
+OTHER = {
+    "loss": ({"loss": half}, {}, {}, "another loss"),
+    "test rows": ({"test": (2 * X, X[:, 0])}, {}, {}, "other test rows"),
+    "no test rows": ({"test": None}, {}, {}, "other test rows"),
+    "metric": ({"metrics": {"m": largest}}, {}, {}, "other metrics"),
+    "one metric more": ({"metrics": {"m": mean, "n": mean}}, {}, {}, "other metrics"),
+    "no metrics": ({"metrics": {}}, {}, {}, "other metrics"),
+    "initial parameters": ({"params": np.full(3, 7.0)}, {}, {}, "other initial parameters"),
+    "coupled": ({"coupled": True}, {}, {}, "coupled"),
+    "sampling": ({}, {}, {"sampling": lambda r, rng, history: [1, 2]}, "sampling"),
+    "turns": ({}, {}, {"sampling": [[0, 1], [2, 3]]}, "sampling"),
+    "local steps": ({}, {}, {"local_steps": [1, 2, 3, 1, 2, 3]}, "local_steps"),
+    "schedule": ({}, {"step_size": lambda r: 2e-3 / (1 + r)}, {}, "step_size at rounds"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_run_is_resumed_only_with_the_same_problem(name, tmp_path):
+    """The words of experiment.toml do not show these."""
+    changes, settings, options, said = OTHER[name]
+    algorithm = A.fedavg(lambda r: 1e-3 / (1 + r))
+    given = {**OPTIONS, "sampling": lambda r, rng, history: [0, 1]}
+    record(MEASURED, algorithm, tmp_path, rounds=6, **given)
+    before = contents(tmp_path)
+    task, other = dataclasses.replace(MEASURED, **changes), algorithm.replace(**settings)
+    with pytest.raises(ValueError, match=f"the run in .* was made with .*{said}"):
+        record(task, other, tmp_path, rounds=9, resume=True, **(given | options))
+    assert contents(tmp_path) == before
+    assert record(MEASURED, algorithm, tmp_path, rounds=9, resume=True, **given).rounds[-1] == 9
+
+
+def test_another_python_compiles_functions_otherwise(tmp_path):
+    record(MEASURED, A.fedavg(1e-3), tmp_path, rounds=3, **OPTIONS)
+    about = json.loads((tmp_path / "run.json").read_text())
+    about["versions"]["python"] = "3.2.1"
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="other test rows"):
+        record(dataclasses.replace(MEASURED, test=None), A.fedavg(1e-3), tmp_path, rounds=6, resume=True, **OPTIONS)
+    other = dataclasses.replace(MEASURED, metrics={"m": largest})
+    assert record(other, A.fedavg(1e-3), tmp_path, rounds=6, resume=True, **OPTIONS).rounds[-1] == 6
+
+
+@pytest.mark.parametrize(
+    "changes", [{"test": None}, {"metrics": {}}, {"metrics": {"m": mean, "n": mean}}], ids=["test", "fewer", "more"]
+)
+def test_a_record_goes_on_only_with_the_same_series(changes):
+    """They were of unequal length: rounds_to gave a wrong round, and to_frame raised."""
+    first = losac.simulate(MEASURED, A.fedavg(1e-3), rounds=3, keep_state=True, **OPTIONS)
+    other = dataclasses.replace(MEASURED, **changes)
+    with pytest.raises(ValueError, match="the given history is of a run that measured"):
+        losac.simulate(other, A.fedavg(1e-3), rounds=3, state=first, **OPTIONS)
+    assert losac.simulate(other, A.fedavg(1e-3), rounds=3, state=first.state, **OPTIONS).rounds[-1] == 6
+
+
 def test_a_diverged_run_and_a_broken_callback_leave_folders_that_open(tmp_path):
     with pytest.raises(losac.DivergedError):
         record(PROBLEM.task, A.fedavg(1e30), tmp_path / "far", rounds=30, **OPTIONS)
@@ -278,6 +351,56 @@ def test_what_is_no_run_is_named(tmp_path):
         record(PROBLEM.task, A.fedavg(1e-3), tmp_path / "file", rounds=1)
 
 
+def contents(folder):
+    """Every file below a folder, with what is in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def spread(params, batch):
+    """A metric that is not a mean over rows."""
+    return batch[0].std() + 0 * params.sum()
+
+
+def undefined(params, batch):
+    """A metric that is NaN at every row."""
+    return params.sum() * float("nan")
+
+
+LATE = {
+    "table": (None, A.losac(1e-3, 2, 2, uploads=(A.qsgd(4),)), {"table_dtype": "bfloat16"}, "table_dtype"),
+    "layout": (None, A.fedavg(1e-3), {"layout": losac.simulation.Layout(1, 99)}, "devices"),
+    "unequal steps": (None, A.vrl_sgd(1e-3), {"local_steps": [1, 2, 3, 4, 5, 6]}, "equally many local steps"),
+    "loss": ({"loss": spread}, A.fedavg(1e-3), {}, "mean"),
+    "metric": ({"metrics": {"spread": spread}}, A.fedavg(1e-3), {}, "mean"),
+    "undefined": ({"metrics": {"undefined": undefined}}, A.fedavg(1e-3), {}, "at the start"),
+    "sampler": (None, A.fedavg(1e-3), {"sampling": lambda r, rng, history: [9]}, "a client outside"),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_run_that_is_refused_late_replaces_nothing(name, tmp_path):
+    """Such errors appear when the program is built, at the first evaluation, or in the first round."""
+    changes, algorithm, options, said = LATE[name]
+    record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=6, **OPTIONS)
+    before = contents(tmp_path)
+    task = dataclasses.replace(PROBLEM.task, **(changes or {}))
+    with pytest.raises((ValueError, TypeError), match=said):
+        record(task, algorithm, tmp_path, rounds=6, overwrite=True, **options)
+    assert contents(tmp_path) == before
+    record(PROBLEM.task, A.fedavg(1e-3), tmp_path, rounds=3, overwrite=True)
+    assert set(contents(tmp_path)) >= {"run.json", "history.npz", "lock"}
+    assert not [path for path in contents(tmp_path) if path.startswith(".")]
+    assert open_run(tmp_path).history().algorithm == "fedavg"
+
+
+def test_a_run_that_diverges_at_once_replaces_the_one_before(tmp_path):
+    record(PROBLEM.task, A.losac(1e-3, 2, 2), tmp_path, rounds=6, **OPTIONS)
+    with pytest.raises(losac.DivergedError):
+        record(PROBLEM.task, A.fedavg(1e37), tmp_path, rounds=6, overwrite=True, **OPTIONS)
+    assert open_run(tmp_path).status == "diverged"
+    assert not (tmp_path / ".old").exists()
+
+
 def test_the_configuration_as_run_is_toml(tmp_path):
     record(PROBLEM.task, A.fedavg(1e-3, local_optimizer=__import__("optax").adam), tmp_path, rounds=1)
     written = tomllib.loads((tmp_path / "experiment.toml").read_text())
@@ -315,3 +438,5 @@ def test_a_history_with_its_state_continues_its_record():
         losac.simulate(PROBLEM.task, algorithm, rounds=6, state=whole, **OPTIONS)
     with pytest.raises(ValueError, match="another algorithm, losac, than this run, fedavg"):
         losac.simulate(PROBLEM.task, A.fedavg(1e-3), rounds=6, state=first, **OPTIONS)
+    with pytest.raises(ValueError, match="another loss"):
+        losac.simulate(dataclasses.replace(PROBLEM.task, loss=half), algorithm, rounds=6, state=first.state, **OPTIONS)

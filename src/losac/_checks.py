@@ -121,10 +121,17 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_path(name: str, value: Any) -> Path:
-    """Return a path."""
+    """Return a path; refuse an empty one, which Python takes for the current folder."""
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be a path, not {described(value)}")
+    if is_blank(value):
+        raise ValueError(f'{name}={value!r} is empty, which would be the current folder; give "." for that')
     return Path(value)
+
+
+def is_blank(path: Any) -> bool:
+    """Whether a path is an empty text, or one of spaces."""
+    return isinstance(path, str) and not path.strip()
 
 
 def is_whole(value: Any) -> bool:

@@ -20,7 +20,7 @@ RUN_FILES = (
 """All that a run writes into its folder, but for the lock."""
 LEFT_AT_START = {EXPERIMENT, "clients.json", "log.txt", "checkpoints", "runs", LOCK}
 """What lies in a folder before a run in it has begun."""
-_STAGED, _READY = ".new", ".ready"
+_STAGED, _READY, _OLD = ".new", ".ready", ".old"
 
 
 class FolderError(OSError):
@@ -39,31 +39,65 @@ class FolderClaim:
 
     def __init__(self, folder: Path, results: Sequence[str]) -> None:
         self.folder, self.results = folder, results
+        self.begun = self.replacing = False
         shutil.rmtree(folder / _STAGED, ignore_errors=True)
         self._put_in_place()
+        if not (folder / EXPERIMENT).exists():
+            self._put_back()
         self.empty = not holds_anything(folder)
-        self.begun = False
 
     def begin(self, experiment: str, *, anew: bool = True) -> None:
-        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces what was there."""
+        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces what was there.
+
+        What was there is set aside until :meth:`settle`, and comes back if the command ends before that.
+        """
         if anew and not self.begun:
-            self.clear()
+            self._set_aside()
         self.begun = True
         write_whole(self.folder / EXPERIMENT, experiment)
 
-    def clear(self, keep: Collection[str] = ()) -> None:
-        """Remove what earlier commands left.
+    def settle(self) -> None:
+        """Give up what the run replaces: it has got going, and no error in its input can end it any more."""
+        self.replacing = False
+        if (self.folder / _OLD).is_dir():
+            replace(self.folder / _OLD, self.folder / _STAGED)
+            shutil.rmtree(self.folder / _STAGED)
 
-        The experiment goes first: without it, nobody could resume the rest of a run.
-        """
-        old = [path for pattern in self.results for path in self.folder.glob(pattern) if path.name not in keep]
+    def clear(self, keep: Collection[str] = ()) -> None:
+        """Remove what earlier commands left."""
+        self.settle()
+        _remove([path for path in self._found() if path.name not in keep], self.folder)
+
+    def _found(self) -> list[Path]:
+        """Return what earlier commands left; refuse to touch a run that another process writes."""
+        old = [path for pattern in self.results for path in self.folder.glob(pattern)]
         for path in old:
             if path.is_dir() and is_locked(path):
                 raise FolderError(f"another run writes into {path}; wait for it, or give another folder")
-        for path in sorted(old, key=lambda path: path.name != EXPERIMENT):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-            if path.name == EXPERIMENT:
-                sync_folder(self.folder)
+        return old
+
+    def _set_aside(self) -> None:
+        """Move what earlier commands left; a command that is killed meanwhile leaves it to the next to move it back."""
+        old, ready = self._found(), self.folder / _READY
+        if (self.folder / _OLD).is_dir():  # of a command that was killed: the run that it began had not got going
+            _remove(old, self.folder)
+            self.replacing = True
+        elif old:
+            ready.mkdir()
+            for path in old:
+                moved = ready / path.relative_to(self.folder)
+                moved.parent.mkdir(exist_ok=True)
+                os.replace(path, moved)
+            replace(ready, self.folder / _OLD)
+            self.replacing = True
+
+    def _put_back(self) -> None:
+        """Put what was set aside in the place of the run that should have replaced it."""
+        self.replacing = False
+        if (self.folder / _OLD).is_dir():
+            _remove(self._found(), self.folder)
+            replace(self.folder / _OLD, self.folder / _READY)
+            self._put_in_place()
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
@@ -88,15 +122,16 @@ class FolderClaim:
     def _put_in_place(self) -> None:
         ready = self.folder / _READY
         if ready.is_dir():
-            for path in ready.iterdir():
-                os.replace(path, self.folder / path.name)
+            _merge(ready, self.folder)
             sync_folder(self.folder)
-            ready.rmdir()
 
     def _leave(self, made: bool, had_lock: bool) -> None:
         """Leave nothing in a folder that was empty and where nothing has begun."""
         if not self.folder.is_dir():
             return
+        if self.replacing:
+            self._put_back()
+            self.begun = False
         there = {path.name for path in self.folder.iterdir()}
         if self.empty and there <= LEFT_AT_START and not holds_anything(self.folder / "runs"):
             for name in there - {LOCK}:
@@ -107,6 +142,25 @@ class FolderClaim:
                 self.folder.rmdir()
         elif not had_lock and not self.begun:
             (self.folder / LOCK).unlink(missing_ok=True)
+
+
+def _merge(source: Path, target: Path) -> None:
+    """Move all that is in one folder into another."""
+    for path in source.iterdir():
+        there = target / path.name
+        if path.is_dir() and there.is_dir():
+            _merge(path, there)
+        else:
+            os.replace(path, there)
+    source.rmdir()
+
+
+def _remove(old: Collection[Path], folder: Path) -> None:
+    """Remove results from a folder. The experiment goes first: without it, nobody could resume the rest of a run."""
+    for path in sorted(old, key=lambda path: path.name != EXPERIMENT):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if path.name == EXPERIMENT:
+            sync_folder(folder)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -24,6 +25,8 @@ def write_whole(path: Path, content: bytes | str, *, private: bool = False) -> N
     Of two processes that write the same file, one waits for the other. Only its owner can read a private file.
     """
     path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     temporary = path.with_name(f".{path.name}.new")  # always the same name: killed processes leave at most one
     with _sole_writer(temporary) as file:
         try:

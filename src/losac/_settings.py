@@ -201,12 +201,56 @@ def _objection_to_number(domain: Domain, value: Any, schedules: bool) -> str:
         good = is_number(value) and domain.contains(float(value))
         return "" if good else f"{domain.words}{', the same in all rounds' if is_schedule(value) else ''}"
     words = f"{domain.words}, or a schedule: a function of the round"
-    if is_schedule(value):
-        try:
-            value = value(0)
-        except Exception as error:
-            return f"{words}; called with round 0 it raised {type(error).__name__}: {error}"
-    return "" if is_number(value) and domain.contains(float(value)) else words
+    if not is_schedule(value):
+        return "" if is_number(value) and domain.contains(float(value)) else words
+    try:
+        first = value(0)
+    except Exception as error:
+        return f"{words}; called with round 0 it raised {type(error).__name__}: {_first_line(error)}"
+    if not (is_number(first) and domain.contains(float(first))):
+        return words
+    try:
+        jax.eval_shape(value, jax.ShapeDtypeStruct((), np.int32))
+    except Exception as error:
+        return (
+            f"{words} that JAX can compile; as it traced this one, that raised {type(error).__name__}: write cases as "
+            "jnp.where(round < 2, 0.01, 0.001), not with if, and look values up in an array of jax.numpy"
+        )
+    return ""
+
+
+def check_numbers(owner: Settings, first: int, last: int, dtype: Any) -> None:
+    """Refuse numbers that leave their domain in a run's rounds or precision, such as a step that becomes negative.
+
+    A schedule may end at zero. It is looked at in some of the rounds from ``first`` until before ``last``.
+    """
+    for field in dataclasses.fields(owner):  # type: ignore[arg-type]
+        value = getattr(owner, field.name)
+        if "number" not in field.metadata or value is None or isinstance(value, str):
+            continue
+        domain: Domain = field.metadata["number"]
+        if not is_schedule(value):
+            _check_in_dtype(owner, f"{field.name}={float(value):g}", float(value), domain, dtype)
+            continue
+        looked_at = {r for r in LOOKED_AT if first <= r < last} | {*np.linspace(first, last - 1, 30).astype(int)}
+        for r in sorted(looked_at) if last > first else ():
+            found = float(value(int(r)))
+            if found != 0 and not domain.contains(found):
+                raise ValueError(
+                    f"{owner.label}: {field.name} is {found:g} at round {r}, and must be {domain.words}; keep its "
+                    "schedule there in all rounds, such as by jnp.maximum"
+                )
+
+
+def _check_in_dtype(owner: Settings, said: str, value: float, domain: Domain, dtype: Any) -> None:
+    with np.errstate(over="ignore"):
+        rounded = float(np.asarray(value, dtype))
+    if domain.contains(value) and not domain.contains(rounded):
+        raise ValueError(f"{owner.label}: {said} is {rounded:g} in {np.dtype(dtype).name}, and must be {domain.words}")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def _unchecked_replace(settings: T, changes: dict[str, Any]) -> T:

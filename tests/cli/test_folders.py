@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -289,11 +290,11 @@ def test_two_processes_that_write_the_same_file_leave_one_of_both_whole(tmp_path
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(finished, tmp_path, monkeypatch):
     page = tmp_path / "page.html"
-    page.write_text("the page before")
+    page.write_text('<meta name="generator" content="losac">the page before')
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         assert "no space left" in refused("report", str(finished), "--out", str(page))
-    assert contents(tmp_path) == {"page.html": b"the page before"}
+    assert contents(tmp_path) == {"page.html": b'<meta name="generator" content="losac">the page before'}
     assert losac("report", str(finished), "--out", str(page)).exit_code == 0
 
 
@@ -318,3 +319,123 @@ def test_a_link_to_a_page_stays_a_link(tmp_path):
     write_whole(tmp_path / "link.html", "new")
     assert (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "there.html").read_text() == "new"
+
+
+LATE = {
+    "too many blocks": ["--blocks", "9999"],
+    "one client of TAMUNA": ["--algorithm", "tamuna", "--clients-per-round", "1"],
+    "more steps than a number holds": ["--set", "local_steps=99999999999"],
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_a_run_that_is_refused_late_replaces_nothing(name, finished):
+    """Only the program's shape shows these: by then the results were gone."""
+    before = contents(finished)
+    refused("run", *SMALL[:6], *LATE[name], "--overwrite", "--out", str(finished))
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize("purpose", ["--overwrite", "--resume"])
+def test_a_comparison_that_is_refused_late_replaces_nothing(purpose, tmp_path):
+    """A refused --resume wrote its own experiment, so that a plain --resume was refused too."""
+    out = str(tmp_path / "compared")
+    assert losac(*COMMANDS["compare"], "--out", out).exit_code == 0
+    before = contents(tmp_path)
+    for late in (["fedavg", "losac", "--blocks", "9999"], ["tamuna", "--clients-per-round", "1"]):
+        refused("compare", *late, *SMALL[:4], purpose, "--out", out)
+        assert contents(tmp_path) == before
+    if purpose == "--resume":
+        for changed in (["--step-size", "0.7"], ["--local-steps", "3"], ["--rounds", "1"]):
+            refused("compare", *changed, purpose, "--out", out)
+            assert contents(tmp_path) == before
+        assert losac("compare", purpose, "--out", out).exit_code == 0
+
+
+def test_old_results_stay_until_the_new_run_gets_going(tmp_path):
+    """Set aside, they come back after an error, and after a kill while they were moved, either way."""
+    results = ("experiment.toml", "a.txt", "runs/*-seed*")
+    (tmp_path / "runs" / "x-seed0").mkdir(parents=True)
+    (tmp_path / "runs" / "mine").mkdir()
+    for name in ("experiment.toml", "a.txt", "runs/x-seed0/b.txt", "runs/mine/c.txt", "notes.txt"):
+        (tmp_path / name).write_text(f"old {name}")
+    before = contents(tmp_path)
+
+    def start(claim):
+        claim.begin("new")
+        (tmp_path / "runs" / "y-seed1").mkdir()
+        (tmp_path / "a.txt").write_text("new")
+        assert not (tmp_path / "runs" / "x-seed0").exists()
+
+    with contextlib.suppress(RuntimeError), claimed(tmp_path, results) as claim:
+        start(claim)
+        raise RuntimeError
+    assert contents(tmp_path) == before
+    with claimed(tmp_path, results) as claim:
+        start(claim)
+        killed = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert contents(tmp_path) == before
+    for path, content in killed.items():  # killed after the new run began: that is the one to resume
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    for name in ("a.txt", "runs/x-seed0/b.txt"):
+        moved = tmp_path / name
+        moved.rename(tmp_path / ".old" / name) if "x-seed0" in name else None
+    with claimed(tmp_path, results) as claim:
+        assert (tmp_path / "experiment.toml").read_text() == "new"
+        assert (tmp_path / ".old" / "a.txt").read_text() == "old a.txt"
+        claim.begin("newer")
+        claim.settle()
+    assert (tmp_path / "experiment.toml").read_text() == "newer"
+    assert set(contents(tmp_path)) == {"experiment.toml", "runs/mine/c.txt", "notes.txt", "lock"}
+
+
+def test_results_that_were_being_put_back_are_put_back_by_the_next(tmp_path):
+    old = tmp_path / ".old"
+    old.mkdir()
+    (old / "experiment.toml").write_text("old")
+    (old / "log.txt").write_text("old")
+    (tmp_path / "run.json").write_text("new")
+    with claimed(tmp_path):
+        pass
+    assert contents(tmp_path) == {"experiment.toml": b"old", "log.txt": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("local_steps = 2", "local_steps = 3", "local_steps = 2"),
+        ("seed = 0", "seed = 3", "seed = 0"),
+        ("clients = 4", "clients = 5", "clients = 4"),
+        ("clients_per_round = 2", "clients_per_round = 3", "clients_per_round = 2"),
+    ],
+    ids=["local steps", "seed", "clients", "clients per round"],
+)
+def test_an_experiment_changed_by_hand_does_not_go_on_as_another(old, new, said, finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished, tmp_path / "run")
+    path = tmp_path / "run" / "experiment.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    before = contents(tmp_path)
+    assert f"was made with {said}" in refused("run", "--out", str(tmp_path / "run"), "--resume", "--rounds", "4")
+    assert contents(tmp_path) == before
+    path.write_text(text.replace("rounds = 2\n", "rounds = 4\n"))
+    assert losac("run", "--out", str(tmp_path / "run"), "--resume").exit_code == 0
+    assert open_run(tmp_path / "run").history().rounds[-1] == 4
+
+
+@pytest.mark.parametrize("name", ["page.html", "picture.png", "picture.svg", "picture.pdf", "page.md"])
+def test_a_file_that_was_not_made_by_losac_is_not_replaced(name, finished, tmp_path):
+    path = tmp_path / name
+    command = {
+        ".html": ["report", str(finished), "--out"],
+        ".md": ["attack", "algebra", "losac", "--rounds", "1", "--markdown"],
+    }.get(path.suffix, ["data", "show", "digits", "--clients", "4", "--out"])
+    path.write_text("mine")
+    assert "was not made by losac" in refused(*command, str(path))
+    assert path.read_text() == "mine"
+    assert losac(*command, str(path), "--overwrite").exit_code == 0
+    assert losac(*command, str(path)).exit_code == 0

@@ -16,7 +16,7 @@ from losac.cli.errors import say
 from losac.cli.folder import purpose, results_folder
 from losac.cli.group import App, check_value
 from losac.cli.options import OUTPUT, Overwrite, Printing
-from losac.cli.output import Answer, new_table, print_table, save_config, to_json
+from losac.cli.output import Answer, check_replaceable, new_table, print_table, save_config, to_json
 from losac.experiment.fields import METHOD, PROBLEM, Option
 from losac.experiment.options import MADE, AlgorithmEntry, Method, Partition
 from losac.experiment.settings import find_algorithm
@@ -176,12 +176,15 @@ def algebra(
     local_steps: Annotated[str, Option(METHOD, "Values of T, separated by commas.")] = "1,5",
     rounds: Annotated[int, Option(_ATTACK, "Rounds that the server watches.", min=1)] = 5,
     markdown: Annotated[Path | None, Option(OUTPUT, "Page to write.", default="no file")] = None,
+    overwrite: Overwrite = False,
 ) -> Answer:
     """Count, from the code of each method, which gradients of a client its messages give away exactly."""
     for name in names or []:
         find_algorithm(name)
     if markdown is not None and not markdown.parent.is_dir():
         raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
+    if markdown is not None:
+        check_replaceable(markdown, overwrite)
     from losac.algorithms import ALGORITHMS
     from losac.attacks import what_leaks
 

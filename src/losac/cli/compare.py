@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from losac._claim import EXPERIMENT, FolderClaim
 from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED
-from losac.cli.folder import purpose, results_folder
+from losac.cli.folder import check_same_data, purpose, results_folder
 from losac.cli.group import given_names
 from losac.cli.options import Config, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
@@ -24,7 +25,9 @@ from losac.experiment.options import Experiment, Target
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
     from losac.data import FederatedData
-    from losac.history import History
+    from losac.history import Callback, History, Moment, Start
+    from losac.history.callbacks import End
+    from losac.simulation.options import SimulationOptions
     from losac.task import Task
 
 EPILOG = """Examples:
@@ -80,20 +83,30 @@ def compare(
         entries = algorithms or list(file.algorithms or default_entries(experiment))
         methods = dict(zip(entries, experiment.build_algorithms(entries)))
         _check_folders(entries)
+        for folder in sorted((out / "runs").glob("*-seed*")) if resume and out is not None else ():
+            check_same_data(folder, experiment.data)
         data = experiment.load_data()
         target = experiment.defaults.target if target is None else target
         told = experiment.describe(data)
         told["simulation"]["target"] = target
-        task = _checked(experiment, data, methods)
+        task = experiment.build_task(data)
+        plans = _checked(task, methods, experiment.simulation(data))
+
+        def sections_with(entry: str, seed: int) -> dict[str, dict[str, Any]]:
+            simulation = told["simulation"] | {"seed": seed}
+            return told | {"algorithm": sections_of(methods[entry]), "simulation": simulation}
+
+        if resume and out is not None:
+            for entry, seed in itertools.product(methods, chosen):
+                _check_resume(_folder(out, entry, seed), sections_with(entry, seed), task, methods[entry], plans[entry])
         if claim is not None and (request := asked(seeds=chosen)):
             claim.begin(request, anew=not resume)
+        observers = [] if claim is None else [_settling(claim)]
 
         def simulate(entry: str, seed: int, report: Report) -> History:
-            sections = told | {"algorithm": sections_of(methods[entry])}
-            sections["simulation"] = told["simulation"] | {"seed": seed}
-            options = experiment.simulation(data) | {"seed": seed, "progress": report}
-            folder = None if out is None else out / "runs" / f"{slug(entry)}-seed{seed}"
-            return _run(task, methods[entry], folder, sections, resume, options)
+            options = experiment.simulation(data) | {"seed": seed, "progress": report, "callbacks": observers}
+            folder = None if out is None else _folder(out, entry, seed)
+            return _run(task, methods[entry], folder, sections_with(entry, seed), resume, options)
 
         rounds = experiment.simulation(data)["rounds"]
         histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
@@ -146,6 +159,25 @@ def _run(
     return losac.runs.record(task, method, folder, resume=resume, experiment=sections, **options)
 
 
+def _settling(claim: FolderClaim) -> Callback:
+    """Return a callback that gives up the results that a comparison replaces once one of its runs has got going."""
+    import losac
+
+    class Settling(losac.Callback):
+        def on_start(self, start: Start) -> None:
+            self.first = start.first
+
+        def on_evaluation(self, moment: Moment) -> None:
+            if moment.round > self.first:
+                claim.settle()
+
+        def on_end(self, history: History | None, end: End) -> None:
+            if end != "failed":
+                claim.settle()
+
+    return Settling()
+
+
 def default_entries(experiment: Experiment) -> list[str]:
     """Return the paper's four, and SCAFFOLD with steps as long as LoSAC's at equal η."""
     blocks = None if experiment.batch_size else experiment.resolved("blocks")
@@ -167,14 +199,26 @@ def _check_folders(entries: list[str]) -> None:
         names[slug(entry)] = entry
 
 
-def _checked(experiment: Experiment, data: FederatedData, methods: Mapping[str, Algorithm]) -> Task:
-    """Return the task, after making sure that all methods can run on it."""
+def _checked(task: Task, methods: Mapping[str, Algorithm], options: Mapping[str, Any]) -> dict[str, SimulationOptions]:
+    """Return the checked options of each method, after making sure that all can run on the task."""
     import losac
 
-    task, options = experiment.build_task(data), experiment.simulation(data)
-    for method in methods.values():
-        losac.runs.check(task, method, options["rounds"], options)
-    return task
+    return {entry: losac.runs.check(task, method, options["rounds"], options) for entry, method in methods.items()}
+
+
+def _folder(out: Path, entry: str, seed: int) -> Path:
+    return out / "runs" / f"{slug(entry)}-seed{seed}"
+
+
+def _check_resume(
+    folder: Path, sections: Mapping[str, Mapping[str, Any]], task: Task, method: Algorithm, plan: SimulationOptions
+) -> None:
+    """Refuse to continue a run that was made otherwise, before anything is written."""
+    import losac
+
+    if (folder / "run.json").exists():
+        own = dataclasses.replace(plan, run=dataclasses.replace(plan.run, seed=sections["simulation"]["seed"]))
+        losac.runs.check_resume(folder, sections, task, method, own)
 
 
 def _filled(

@@ -12,8 +12,8 @@ from losac._seeds import MOST
 from losac.cli import completion
 from losac.cli.errors import say
 from losac.cli.group import App
-from losac.cli.options import OUTPUT, Printing
-from losac.cli.output import Answer, new_table, print_table
+from losac.cli.options import OUTPUT, Overwrite, Printing
+from losac.cli.output import PICTURE_CREATOR, Answer, check_replaceable, new_table, print_table
 from losac.experiment.fields import PROBLEM, Option
 from losac.experiment.options import Clients, DataDir, Partition, ProblemOptions
 
@@ -94,15 +94,23 @@ def show(
     seed: Annotated[int, Option(PROBLEM, "Of the partition.", min=0, max=MOST)] = 0,
     data_dir: DataDir = None,
     out: Annotated[Path | None, Option(OUTPUT, "Picture to write.", default="NAME-partition.png")] = None,
+    overwrite: Overwrite = False,
 ) -> Answer:
     """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
-    data = ProblemOptions(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
     path = out or Path(f"{name}-partition.png")
+    check_replaceable(path, overwrite)
+    data = ProblemOptions(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
     if path.is_dir() or not path.suffix:
         raise ValueError(f"--out {path} must be a file that ends in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_picture(data.plot(), path, dpi=150)
+    write_picture(data.plot(), path, dpi=150, metadata=_metadata(path))
     return Answer({**_facts(data), "seed": seed, "files": [str(path)]}, "\n".join(_summary(data)), paths=[path])
+
+
+def _metadata(path: Path) -> dict[str, str] | None:
+    """Return what says in a picture that losac has made it."""
+    names = {".png": "Software", ".svg": "Creator", ".pdf": "Creator"}
+    return {names[path.suffix.lower()]: PICTURE_CREATOR} if path.suffix.lower() in names else None
 
 
 @app.command(epilog=_INSPECT_EPILOG, quiet="what will go wrong")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -54,6 +55,22 @@ def results_folder(out: Path | None, wanted: Purpose, experiment: str | None = N
         if experiment is not None and claim.empty:
             claim.begin(experiment)
         yield claim
+
+
+def check_same_data(folder: Path, data: str) -> None:
+    """Refuse to continue a run on other data, before these are loaded or downloaded."""
+    path = folder / EXPERIMENT
+    if not ((folder / "run.json").exists() and path.is_file()):
+        return
+    try:
+        before = tomllib.loads(path.read_text(encoding="utf-8")).get("problem", {}).get("data")
+    except (ValueError, AttributeError):
+        return
+    if before is not None and before != data:
+        raise ValueError(
+            f"the run in {folder} was made with problem.data = {before!r}, and now it is {data!r}; leave that as it "
+            "was, or begin another run in another folder"
+        )
 
 
 def _resumable(out: Path) -> bool:

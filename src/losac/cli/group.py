@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import TyperPath
 from typer.utils import get_params_from_function
 
+from losac._checks import is_blank
 from losac.cli import completion
 from losac.cli.errors import one_line_errors
 from losac.cli.options import OUTPUT, Printing
@@ -168,6 +169,8 @@ def check_values(parameters: Iterable[Any], values: dict[str, Any]) -> None:
         for one in value if isinstance(value, list | tuple) else [value]:
             check_value(one, name)
             if isinstance(each.type, TyperPath) and one is not None:
+                if is_blank(one):
+                    raise ValueError(f"{name} is an empty path, which would be the current folder; give . for that")
                 _check_path(Path(one), name)
 
 

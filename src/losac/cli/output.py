@@ -25,7 +25,18 @@ _WIDTH_OF_FILES = 130
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
+PICTURE_CREATOR = "losac data show"
 NOTHING_SAVED = "Nothing was saved; --out DIR saves the runs, tables and figures."
+
+
+_MADE = (b'name="generator" content="losac', PICTURE_CREATOR.encode(), b"losac attack algebra")
+"""What is in the pages and pictures that commands make."""
+
+
+def check_replaceable(path: Path, overwrite: bool) -> None:
+    """Refuse to replace a file that losac has not made, unless it was asked to."""
+    if path.is_file() and not overwrite and not any(mark in path.read_bytes() for mark in _MADE):
+        raise ValueError(f"{path} is there and was not made by losac; give another file, or --overwrite to replace it")
 
 
 @dataclass(frozen=True)

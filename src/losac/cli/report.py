@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from losac.cli.output import Answer, summary
+from losac.cli.options import Overwrite
+from losac.cli.output import Answer, check_replaceable, summary
 
 if TYPE_CHECKING:
     from losac.runs import Run
@@ -30,11 +31,13 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="by what ran")] = None,
+    overwrite: Overwrite = False,
 ) -> Answer:
     """Make one HTML page of runs, finished or not: curves, tables, clients, configuration, how to cite."""
     from losac.report import write_report
 
     path = _page_path(out)
+    check_replaceable(path, overwrite)
     runs = _find(folders)
     page = write_report(runs, path, target=target, title=title)
     unfinished = [f"{run.name} ({run.status})" for run in runs if run.status != "finished"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -11,7 +12,7 @@ import typer
 
 from losac._claim import EXPERIMENT, FolderClaim
 from losac.cli.errors import DIVERGED, INTERRUPTED
-from losac.cli.folder import purpose, results_folder
+from losac.cli.folder import check_same_data, purpose, results_folder
 from losac.cli.group import given_names
 from losac.cli.options import OUTPUT, Out, Overwrite, Printing, Resume
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, summary
@@ -19,6 +20,7 @@ from losac.cli.progress import Report, progress
 from losac.experiment.fields import Option
 from losac.experiment.file import File, read_content, read_file, run_request, sections_of
 from losac.experiment.options import AlgorithmEntry, Experiment, Seed, Target
+from losac.experiment.settings import parse_settings, split_entry
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -85,10 +87,13 @@ def run(
         seed = seed if said.seed is None or "seed" in given else said.seed
         target = said.target if "target" not in given and said.target is not None else target
         target = experiment.defaults.target if target is None else target
+        _refuse_twice(experiment, algorithm if "algorithm" in given else "", given)
         if said.algorithm is None or "algorithm" in given:
             (method,) = experiment.build_algorithms([algorithm])
         else:
             method = said.build_algorithm(experiment)
+        if resume and claim is not None:
+            check_same_data(claim.folder, experiment.data)
         data = experiment.load_data()
         options = experiment.simulation(data) | {"seed": seed}
         told = experiment.describe(data)
@@ -104,6 +109,19 @@ def run(
 
         ended = _followed(simulate, method.label, options["rounds"], printing.verbose)
     return _answer(ended, config, out, target)
+
+
+def _refuse_twice(experiment: Experiment, entry: str, given: Collection[str]) -> None:
+    """Refuse a setting that the command line gives in two ways, of which one would be ignored."""
+    by_set, by_option = parse_settings(experiment.set_ or [], "--set"), experiment.chosen()[1]
+    ways = [("--set", by_set), *((f"--{name.replace('_', '-')}", [name]) for name in by_option if name in given)]
+    if "scaling" in given:
+        ways.append(("--scaling", ["scaling"]))
+    if entry:
+        ways.append((f"--algorithm {entry}", split_entry(entry)[1]))
+    for (one, names), (other, more) in itertools.combinations(ways, 2):
+        if twice := [name for name in names if name in more]:
+            raise ValueError(f"{twice[0]} is given twice, by {one} and by {other}; leave one out")
 
 
 class _Ended(NamedTuple):
@@ -147,7 +165,6 @@ def _simulate(
 
     if claim is None:
         return losac.simulate(task, method, progress=report, **options)
-    losac.runs.check(task, method, options["rounds"], options)
     return losac.runs.record(
         task, method, claim, progress=report, callbacks=_trackers(recording.track or [], claim.folder),
         resume=recording.resume, overwrite=recording.overwrite, checkpoint_seconds=recording.checkpoint_seconds,

@@ -38,11 +38,24 @@ def stack_clients(clients: Iterable[tuple[ArrayLike, ArrayLike]]) -> tuple[Array
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return values as an array; refuse rows of different lengths."""
+    """Return values as an array; refuse rows of different lengths, masked entries and sparse matrices."""
+    check_dense(values, what)
     try:
         return np.asarray(values)
     except ValueError:
         raise ValueError(f"{what} has rows of different lengths; give all rows the same shape") from None
+
+
+def check_dense(values: Any, what: str) -> None:
+    """Refuse what NumPy takes for something else: masked entries, whose numbers it would use, and sparse matrices."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        masked = int(np.asarray(values.mask).sum())
+        raise ValueError(
+            f"{what} is a masked array with {masked} masked entries; drop such rows, or fill them in with "
+            "array.filled(value)"
+        )
+    if type(values).__module__.startswith("scipy.sparse"):
+        raise ValueError(f"{what} is a sparse {type(values).__name__}; give a dense array, such as matrix.toarray()")
 
 
 def _in_pairs(clients: Iterable[Any]) -> Iterable[tuple[int, tuple[Any, Any]]]:
@@ -105,6 +118,7 @@ def check_arrays(x: Array, y: Array, offsets: Offsets, owner: str = "client") ->
 
 
 def _check_is_array(array: Any, letter: str, owner: str) -> None:
+    check_dense(array, f"{letter} of {owner}")
     if not hasattr(array, "dtype") or np.ndim(array) == 0:
         raise TypeError(f"{letter} of {owner} is {described(array)}; give an array with one row per example")
 

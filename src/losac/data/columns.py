@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losac._checks import described
+from losac.data.checks import check_dense
 from losac.data.files import DataError
 from losac.data.images import folder_columns
 from losac.data.names import nearest
@@ -87,9 +88,12 @@ def columns(
     if library == "datasets":
         return _of_hugging_face(source, wanted)
     if isinstance(source, Mapping):
-        return _of_arrays({str(k): np.asarray(v) for k, v in source.items()}, "the mapping")
+        return _of_arrays(
+            {str(k): _array(v, f"column {str(k)!r} of the mapping") for k, v in source.items()}, "the mapping"
+        )
     if isinstance(source, tuple) and len(source) == 2:
-        return _of_arrays({"x": np.asarray(source[0]), "y": np.asarray(source[1])}, "the pair (x, y)")
+        x, y = _array(source[0], "x of the pair"), _array(source[1], "y of the pair")
+        return _of_arrays({"x": x, "y": y}, "the pair (x, y)")
     if _has_items(source, library):
         return _of_items(source)
     raise DataError(
@@ -267,9 +271,14 @@ def _of_series(series: Any) -> Array:
     return _stacked(array, str(series.name)) if len(array) and isinstance(array[0], np.ndarray | list) else array
 
 
+def _array(values: Any, what: str) -> Array:
+    check_dense(values, what)
+    return np.asarray(values)
+
+
 def _stacked(rows: Any, name: str) -> Array:
     """Return a column of arrays as one array; all entries must have the same shape."""
-    arrays = [np.asarray(row) for row in rows]
+    arrays = [_array(row, f"row {at} of column {name!r}") for at, row in enumerate(rows)]
     for at, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise DataError(

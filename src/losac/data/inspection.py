@@ -92,6 +92,8 @@ def inspect(
     "the target 'y' of the mapping has one value only, 0: there is nothing to learn; give another target, ..."
     """
     target, client = column_name("target", target), column_name("client", client)
+    if target is not None and target == client:
+        raise DataError(f"target and client are both {target!r}; give two columns")
     check_size(size)
     check_encoding(encoding)
     table = columns(source, encoding=encoding, size=size)

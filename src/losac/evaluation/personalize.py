@@ -17,6 +17,7 @@ from losac.evaluation.evaluate import evaluate
 from losac.evaluation.measure import Measures, Metrics, at_client, check_model, dtype_of, measures_of, with_scores
 from losac.evaluation.per_client import PerClient, Personalized
 from losac.evaluation.rows import groups, hold_out, padded, row_numbers
+from losac.history.history import DivergedError
 from losac.prox import Regularizer
 from losac.simulation.engines.intervals import MOST_ROUNDS
 from losac.simulation.engines.resident import precision
@@ -57,6 +58,8 @@ def personalize(
       seed: decides the rows held out, and the batches.
       model_state, metrics: as for :func:`losac.evaluate`.
 
+    Steps that lead a client's loss beyond the finite numbers raise :class:`~losac.DivergedError`.
+
     >>> import losac
     >>> train, held = losac.hold_out(losac.data.load("digits", clients=10, partition="dirichlet:0.3"))
     >>> task = losac.classification(losac.models.softmax_regression(64, 10), train)
@@ -94,6 +97,7 @@ def personalize(
             values = _tuned(descent, steps, step_size, task.regularizer, params, state, keys, mine, theirs)
             found[ids[:real]] = with_scores(measures, values, theirs[1], theirs[2])[:real]
     before = evaluate(task, params, model_state, metrics, data=held)
+    _check_finite(found[:, 0], before.values["loss"], step_size)
     after = PerClient(dict(zip(measures.names, found.T)), held.sizes, held.name, measures.undefinable)
     return Personalized(before, after)
 
@@ -148,6 +152,16 @@ def _tuned(
         return at_client(measures, even, w, after, *theirs)
 
     return jax.vmap(at)(keys, mine, theirs)
+
+
+def _check_finite(after: np.ndarray, before: np.ndarray, step_size: float) -> None:
+    """Raise DivergedError if steps have led a client with a finite loss beyond the finite numbers."""
+    lost = np.flatnonzero(~np.isfinite(after) & np.isfinite(before))
+    if len(lost):
+        raise DivergedError(
+            f"personalize with step_size={step_size:g} diverged at {len(lost)} of {len(after)} clients, the first of "
+            f"them client {lost[0]}: their loss is no longer finite; try step_size={step_size / 4:.2g}"
+        )
 
 
 def _check(steps: int, step_size: float, batch_size: int | None) -> None:

@@ -19,7 +19,7 @@ from losac.task import Task, parameter_count
 LOOKED_AT = (0, 1, 10, 100, 1000)
 """The rounds at which schedules are compared."""
 _LONGEST = 40
-_OF_A_PART = ("rounds", "first_round", "earlier")
+OF_A_PART = ("rounds", "first_round", "earlier")
 """What differs between a run and the record that it continues in any case."""
 
 
@@ -41,6 +41,7 @@ def conditions(task: Task, simulation: Mapping[str, Any]) -> dict[str, Any]:
         "rows": len(task.data),
         "parameters": parameter_count(task),
         "reduction": task.reduction,
+        "coupled": task.coupled or None,
         "weights": None if isinstance(task.weights, str) and task.weights == "uniform" else task.weights,
         "regularizer": task.regularizer if task.is_composite else None,
         "metric_functions_digest": digest(task.metrics) if task.metrics else None,
@@ -71,7 +72,7 @@ def of_earlier(earlier: Any, settings: Mapping[str, Any], now: Mapping[str, Any]
         name: old.get(name)
         for old, new in parts
         for name in {**old, **new}
-        if name not in _OF_A_PART
+        if name not in OF_A_PART
         and old.get(name) != new.get(name)
         and ((name in old and name in new) or not name.endswith("_digest"))
     }

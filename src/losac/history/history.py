@@ -20,9 +20,9 @@ FORMAT = "losac history 1"
 
 
 class DivergedError(ArithmeticError):
-    """A run left the finite numbers; ``history`` holds what was measured before."""
+    """A run left the finite numbers; ``history`` holds what was measured before, None where nothing is recorded."""
 
-    def __init__(self, message: str, history: History) -> None:
+    def __init__(self, message: str, history: Any = None) -> None:
         super().__init__(message, history)
         self.history = history
 

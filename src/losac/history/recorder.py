@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +46,8 @@ class Recorder:
         self.seconds: list[float] = []
         self.spent = np.zeros(len(COSTS))
         self.diverged: int | None = None
+        self.expected: frozenset[str] | None = None
+        """The names of the series that the record goes on with."""
         self.blame = ""
         """Why it diverged, if the step size is not to blame."""
         if earlier is not None:
@@ -65,11 +67,14 @@ class Recorder:
         self.spent = self.totals[-1]
         self.seconds = earlier.seconds.tolist()
         self.began -= self.seconds[-1]
+        self.expected = frozenset(earlier.metrics)
 
     def add(self, measured: Measurements) -> None:
         """Add one call of the program."""
         if self.diverged is not None:
             return
+        if measured.evaluated.any():
+            self._check_series({*measured.metrics, *measured.whole})
         now = time.perf_counter() - self.began
         prices = self.header.price(measured, self.last)
         for e, stop in enumerate(measured.rounds.tolist()):
@@ -91,6 +96,15 @@ class Recorder:
                 whole = {name: float(series[e]) for name, series in measured.whole.items()}
                 for name, value in (values | whole).items():
                     self.metrics[name].append(value)
+
+    def _check_series(self, names: Collection[str]) -> None:
+        """Refuse to go on with a record of other series, which would become unequally long."""
+        if self.expected is not None and self.expected != set(names):
+            raise ValueError(
+                f"the given history is of a run that measured {', '.join(sorted(self.expected))}, and this one "
+                f"measures {', '.join(sorted(names))}: use the same test rows and metrics, or begin another record, "
+                "with state=history.state"
+            )
 
     def _finite(self, values: Mapping[str, float], stop: int) -> bool:
         """Whether what was measured is finite; NaN in the training loss may also mean that it was not evaluated.

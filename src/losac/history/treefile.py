@@ -65,4 +65,5 @@ def load(path: str | Path) -> Tree:
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise ValueError(f"{path} is not a file that losac saved, or it is damaged ({error})") from error
+        why = "it is no NumPy archive" if "pickle" in str(error) else error
+        raise ValueError(f"{path} is not a file that losac saved, or it is damaged ({why})") from error

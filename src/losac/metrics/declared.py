@@ -126,7 +126,15 @@ def outputs_of(model: Metric, params: Tree, x: Any, state: Tree) -> Any:
 def score_of(score: Metric, outputs: Any, y: Any) -> float:
     """Return the score of outputs and targets (NumPy or JAX arrays, or tensors); NaN if an output is not finite."""
     outputs, y = as_numpy(outputs), as_numpy(y)
-    return float(score(outputs, y)) if np.isfinite(outputs).all() else float("nan")
+    return real_number(score(outputs, y)) if np.isfinite(outputs).all() else float("nan")
+
+
+def real_number(value: Any) -> float:
+    """Return the value of a metric; refuse anything but one real number."""
+    found = np.asarray(value)
+    if found.size != 1 or found.dtype.kind not in "biuf":
+        raise TypeError(f"a metric returned {described(value)}; it must return one real number")
+    return float(found.reshape(()))
 
 
 def is_score(metric: Metric) -> bool:
@@ -150,6 +158,11 @@ def check_mapping(metrics: Any) -> dict[str, Metric]:
     if not isinstance(metrics, Mapping) or not all(isinstance(name, str) and name for name in metrics):
         example = "metrics={'error': function}"
         raise TypeError(f"metrics must map names to functions, such as {example}, not {shown(metrics)}")
+    for name in metrics:
+        if not name.isprintable() or "," in name or name != name.strip():
+            raise ValueError(
+                f"the metric name {name!r} has a comma, a line break or spaces around it; tables need others"
+            )
     return dict(metrics)
 
 

@@ -131,18 +131,33 @@ class Answers(NamedTuple):
 
 
 def answers(outputs: Any, y: Any) -> Answers:
-    """Return outputs and targets in one of three kinds; refuse other shapes."""
-    outputs, y = as_numpy(outputs).astype(float), as_numpy(y).astype(int)
+    """Return outputs and targets in one of three kinds; refuse other shapes, and targets that are no labels."""
+    outputs, y = as_numpy(outputs).astype(float), as_numpy(y)
     if y.shape == outputs.shape and y.ndim > 1 and y.shape[-1] > 1:
-        return Answers("labels", outputs.reshape(-1, y.shape[-1]), y.reshape(-1, y.shape[-1]))
+        return Answers("labels", outputs.reshape(-1, y.shape[-1]), labels(y, 2).reshape(-1, y.shape[-1]))
     if outputs.size == y.size:
-        return Answers("binary", outputs.reshape(-1), y.reshape(-1))
+        return Answers("binary", outputs.reshape(-1), labels(y, 2).reshape(-1))
     if outputs.shape[:-1] == (y.shape[:-1] if y.shape[-1:] == (1,) else y.shape):
-        return Answers("classes", outputs.reshape(-1, outputs.shape[-1]), y.reshape(-1))
+        return Answers("classes", outputs.reshape(-1, outputs.shape[-1]), labels(y, outputs.shape[-1]).reshape(-1))
     raise ValueError(
         f"outputs of shape {outputs.shape} and targets of shape {y.shape} do not fit: give logits [n, classes] with "
         "labels [n], one logit per row with labels 0 and 1, or logits and zeros and ones of the same shape"
     )
+
+
+def labels(y: np.ndarray, classes: int) -> np.ndarray:
+    """Return targets as labels; refuse other numbers, such as the targets of a regression."""
+    found = y.astype(int) if y.dtype.kind in "biuf" else np.full(y.shape, -1)
+    wrong = (found != y) | (found < 0) | (found >= classes)
+    if wrong.any():
+        first = y[wrong].flat[0]
+        problem = (
+            f"{first:g}, outside 0 to {classes - 1}"
+            if first == np.floor(first)
+            else f"{first:g}; labels are whole numbers from 0 to {classes - 1}"
+        )
+        raise ValueError(f"a score of labels got the target {problem}; for a regression, measure an error instead")
+    return found
 
 
 def _mean(score: Callable[[Answers], float], given: Answers) -> float:

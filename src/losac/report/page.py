@@ -76,6 +76,7 @@ def write_report(
       target: value of the accuracy to report the first round of; by default the runs' own, else one that all reached.
       title: of the page.
     """
+    path = check_path("path", path)
     return _write(path, report_page(runs, target=target, title=title))
 
 

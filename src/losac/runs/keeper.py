@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from losac._claim import FolderClaim
 from losac._claim import FolderError as FolderError
 from losac._files import write_whole
 from losac.history import Callback, History, Moment, Start
@@ -30,7 +31,7 @@ class Keeper(Callback):
     """Writes one run into one folder.
 
     Args:
-      folder: the run's, locked by the caller.
+      claim: on the run's folder.
       checkpoints: where its states go.
       about: what run.json says of it from the start.
       seconds: between checkpoints.
@@ -38,10 +39,16 @@ class Keeper(Callback):
     """
 
     def __init__(
-        self, folder: Path, checkpoints: Checkpoints, about: Mapping[str, Any], seconds: float, earlier: History | None
+        self,
+        claim: FolderClaim,
+        checkpoints: Checkpoints,
+        about: Mapping[str, Any],
+        seconds: float,
+        earlier: History | None,
     ) -> None:
-        self.folder, self.checkpoints, self.about, self.seconds = folder, checkpoints, dict(about), seconds
-        self.table = MetricsTable(folder)
+        self.claim, self.checkpoints, self.about, self.seconds = claim, checkpoints, dict(about), seconds
+        self.folder = claim.folder
+        self.table = MetricsTable(self.folder)
         self.saved = 0 if earlier is None else int(earlier.rounds[-1])
         self.interrupted = False
         self._earlier = earlier
@@ -62,6 +69,8 @@ class Keeper(Callback):
         """Write what is new; save the state if that is due, or if the run is to stop."""
         history = moment.history
         with self._explained():
+            if moment.round > self.saved:
+                self.claim.settle()
             self.table.add(history)
             measured = ", ".join(f"{name} {history.final(name):.6g}" for name in history.metrics)
             LOG.info("round %d of %d: %s", moment.round, moment.last, measured)
@@ -75,6 +84,8 @@ class Keeper(Callback):
 
     def on_end(self, history: History | None, end: End) -> None:
         """Write the rest, and how it ended."""
+        if end != "failed":
+            self.claim.settle()
         with self._explained() if end in ("finished", "stopped") else contextlib.suppress(OSError):
             if history is not None:
                 self.table.write_parquet(history)
@@ -101,9 +112,12 @@ class Keeper(Callback):
         try:
             yield
         except Exception as error:
+            kept, way_on = f"the run is kept up to round {self.saved}", "continue with --resume"
+            if self.claim.replacing:
+                kept, way_on = "what was there before is kept", "run it again"
             raise FolderError(
-                f"cannot write to {self.folder} ({_reason(error)}); the run is kept up to round {self.saved}: make "
-                "room or give the folder back its permissions, then continue with --resume"
+                f"cannot write to {self.folder} ({_reason(error)}); {kept}: make room or give the folder back its "
+                f"permissions, then {way_on}"
             ) from error
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from losac._claim import EXPERIMENT as EXPERIMENT
 
+DIGESTS = 2
+"""How functions are compared; folders with another number were written by earlier versions."""
 FORMAT = "losac run 1"
 ABOUT = "run.json"
 TABLE = "metrics.csv"

@@ -23,13 +23,15 @@ from losac.runs.checkpoints import Checkpoint, Checkpoints
 from losac.runs.clients import write_clients
 from losac.runs.interrupt import Interrupted, interruptible
 from losac.runs.keeper import Keeper, now
-from losac.runs.layout import ABOUT, CHECKPOINTS, HISTORY
+from losac.runs.layout import ABOUT, CHECKPOINTS, DIGESTS, HISTORY
 from losac.runs.log import logged
 from losac.runs.machine import hardware, versions
 from losac.runs.run import open_run
+from losac.runs.same import check_same
 from losac.runs.sections import difference, to_toml
 from losac.simulation import simulate
 from losac.simulation.engines.identity import identify, identity_of, require_same
+from losac.simulation.engines.resident import precision
 from losac.simulation.follow import check_observers
 from losac.simulation.options import (
     ComputeOptions,
@@ -117,23 +119,23 @@ def record(
         experiment = _describe(task, algorithm, run, given)
     with contextlib.nullcontext(folder) if isinstance(folder, FolderClaim) else claimed(folder) as claim:
         folder = claim.folder
-        found = _go_on(folder, experiment) if resume else _make_way(claim, overwrite)
+        found = _go_on(folder, experiment, task, algorithm, checked) if resume else _make_way(claim, overwrite)
         if not found:
             claim.begin(to_toml(experiment), anew=not resume)
         with logged(folder), contextlib.closing(Checkpoints(folder)) as checkpoints:
             start = checkpoints.latest() if found else None
             earlier = None if start is None else _history(task, algorithm, seed, start)
             done = 0 if earlier is None else int(earlier.rounds[-1])
-            if done > rounds:
-                raise ValueError(f"the run in {folder} is at round {done} already; rounds={rounds} is less")
+            _refuse_less(folder, done, rounds)
             if earlier is not None:
                 require_same(identify(task, algorithm, checked), identity_of(earlier.state), algorithm)
             claim.begin(to_toml(experiment), anew=False)
             write_clients(folder, task.data)
             if earlier is not None and _complete(folder, earlier, rounds):
+                claim.settle()
                 return History.load(folder / HISTORY)
             about = _about(folder, found)
-            keeper = Keeper(folder, checkpoints, about, checkpoint_seconds, earlier)
+            keeper = Keeper(claim, checkpoints, about, checkpoint_seconds, earlier)
             with interruptible(keeper), _noted():
                 history = simulate(
                     task,
@@ -163,7 +165,31 @@ def _noted() -> Iterator[None]:
 def check(task: Task, algorithm: Algorithm, rounds: int, options: Mapping[str, Any]) -> SimulationOptions:
     """Refuse what cannot be run, before any folder is made or cleared for it; return the checked options."""
     own = {name: value for name, value in options.items() if name in SimulateKeywords.__annotations__}
-    return _checked(task, algorithm, *read_options(check, None, None, own | {"rounds": rounds}))
+    prepare_jax()
+    checked = _checked(task, algorithm, *read_options(check, None, None, own | {"rounds": rounds}))
+    with precision(checked.dtype, checked.compute.matmul):
+        setup.program_shape(task, algorithm, checked)
+        algorithm.bound(checked.sampled)
+    return checked
+
+
+def check_resume(
+    folder: Path,
+    experiment: Mapping[str, Mapping[str, Any]],
+    task: Task,
+    algorithm: Algorithm,
+    checked: SimulationOptions,
+) -> None:
+    """Refuse what :func:`record` would refuse to continue; nothing is written."""
+    if _go_on(folder, experiment, task, algorithm, checked):
+        run = open_run(folder)
+        history = None if run.status in ("running", "killed") else run.history()
+        _refuse_less(folder, 0 if history is None else int(history.rounds[-1]), checked.run.rounds)
+
+
+def _refuse_less(folder: Path, done: int, rounds: int) -> None:
+    if done > rounds:
+        raise ValueError(f"the run in {folder} is at round {done} already; rounds={rounds} is less")
 
 
 def _checked(task: Task, algorithm: Algorithm, run: RunOptions, compute: ComputeOptions) -> SimulationOptions:
@@ -219,7 +245,13 @@ def _refuse_to_replace(folder: Path, names: Collection[str]) -> None:
         )
 
 
-def _go_on(folder: Path, experiment: Mapping[str, Mapping[str, Any]]) -> bool:
+def _go_on(
+    folder: Path,
+    experiment: Mapping[str, Mapping[str, Any]],
+    task: Task,
+    algorithm: Algorithm,
+    options: SimulationOptions,
+) -> bool:
     """Return whether there is a run to continue; refuse one that was made differently."""
     if not (folder / ABOUT).exists():
         if any(path.name.isdigit() for path in (folder / CHECKPOINTS).glob("*")):
@@ -228,14 +260,15 @@ def _go_on(folder: Path, experiment: Mapping[str, Mapping[str, Any]]) -> bool:
         return False
     if not (folder / EXPERIMENT).exists():
         raise FolderError(f"{folder} holds what is left of a run that was being replaced; begin again with --overwrite")
-    before = open_run(folder).experiment
-    found = difference(before, experiment, _FREE)
+    run = open_run(folder)
+    found = difference(run.experiment, experiment, _FREE)
     if found is not None:
         name, old, new = found
         raise ValueError(
             f"the run in {folder} was made with {name} = {old!r}, and now it is {new!r}; leave that as it was, or "
             "begin another run in another folder"
         )
+    check_same(run, task, algorithm, options)
     return True
 
 
@@ -251,6 +284,7 @@ def _about(folder: Path, found: bool) -> dict[str, Any]:
         "resumed": [*began.get("resumed", []), now()] if found else [],
         "command": " ".join(sys.argv),
         "versions": versions(),
+        "digests": DIGESTS,
         "hardware": hardware(),
     }
 

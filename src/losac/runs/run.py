@@ -116,6 +116,8 @@ def find_runs(folder: str | Path) -> list[Run]:
 
 def _runs_below(folder: Path) -> Iterator[Run]:
     for about in [folder / ABOUT] if (folder / ABOUT).exists() else folder.rglob(ABOUT):
+        if any(part.startswith(".") for part in about.relative_to(folder).parts):
+            continue  # what is being replaced
         try:
             yield open_run(about.parent)
         except ValueError:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from losac._checks import check_flag, check_function, check_list, described
+from losac._settings import check_numbers
 from losac.algorithms.contract import Algorithm
 from losac.history.callbacks import Callback
 from losac.history.history import NOT_KEPT, DivergedError, History
@@ -74,6 +75,7 @@ def follow(
     """Run an engine from the recorder's last round on, and return the history."""
     head, start, options = recorder.header, recorder.last, engine.options
     run = options.run
+    check_numbers(head.algorithm, start, start + run.rounds, options.dtype)
     sampler = make_sampler(run.sampling, engine.task.data.num_clients, options.sampled, head.algorithm.partial)
     live = callable(run.sampling) and not hasattr(run.sampling, "__dataclass_fields__")
     stops = evaluation_rounds(start, run.rounds, 1 if live else run.eval_every)

@@ -13,6 +13,7 @@ import numpy as np
 from losac._checks import check_count, check_function, check_list, shown
 from losac._devices import prepare_jax
 from losac._seeds import check_seed, check_seeds
+from losac._settings import check_numbers
 from losac.algorithms.contract import Algorithm
 from losac.history.conditions import conditions
 from losac.history.history import History
@@ -178,6 +179,8 @@ def run_members(
     jobs = [(algorithm, check_seed(seed)) for algorithm, seed in jobs]
     check_count("rounds", run.rounds)
     options = SimulationOptions.of(task, run, compute)
+    for algorithm, _ in jobs:
+        check_numbers(algorithm, 0, run.rounds, options.dtype)
     sampler = make_sampler(run.sampling, task.data.num_clients, options.sampled, jobs[0][0].partial)
     stops = evaluation_rounds(0, run.rounds, run.eval_every)
     found: dict[int, History] = {}

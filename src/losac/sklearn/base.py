@@ -17,6 +17,7 @@ from losac._checks import NONNEGATIVE, check_flag, check_number, is_list, is_who
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm
 from losac.data import FederatedData, partition
+from losac.data.checks import check_dense
 from losac.history import DivergedError, History
 from losac.models import Dense
 from losac.simulation import simulate
@@ -127,6 +128,7 @@ class FederatedEstimator(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> Array:
         """Return the network's outputs [rows, outputs]."""
         check_is_fitted(self)
+        check_dense(X, "X")
         rows: Array = validate_data(self, X, reset=False, dtype=np.float64)
         for depth, (w, b) in enumerate(zip(self.coefs_, self.intercepts_)):
             rows = (np.maximum(rows, 0) if depth else rows) @ w + b

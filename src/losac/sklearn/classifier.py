@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from losac.data import FederatedData
+from losac.data.checks import check_dense
 from losac.models import Dense
 from losac.sklearn.base import Array, FederatedEstimator
 from losac.sklearn.penalty import penalty
@@ -60,6 +61,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedClassifier:
         """Train on rows X [n, features] with labels y; ``groups`` names the client that holds each row."""
+        check_dense(X, "X")
+        check_dense(y, "y")
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)

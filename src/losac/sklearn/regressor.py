@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from losac.data import FederatedData
+from losac.data.checks import check_dense
 from losac.models import Dense
 from losac.sklearn.base import Array, FederatedEstimator
 from losac.sklearn.penalty import penalty
@@ -31,6 +32,8 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> FederatedRegressor:
         """Train on rows X [n, features] with targets y [n]; ``groups`` names the client that holds each row."""
+        check_dense(X, "X")
+        check_dense(y, "y")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         mean, spread = (y.mean(), y.std() or 1.0) if self.standardize else (0.0, 1.0)
         self._train(X, ((y - mean) / spread).astype(np.float32), groups, 1, None)

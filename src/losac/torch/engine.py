@@ -68,7 +68,7 @@ class Engine:
     ) -> None:  # fmt: skip
         assert task.regularizer is not None
         pytorch, data, one = torch(), task.data, next(module.parameters())
-        self.task, self.options, self.device = task, options, one.device
+        self.task, self.options, self.device, self.loss = task, options, one.device, loss
         self.algorithm: Any = setup.cast_numbers(algorithm, options.dtype)
         self.sizes, self.clients = np.asarray(data.sizes), data.num_clients
         self.steps = setup.all_step_counts(algorithm, self.sizes, options).astype(np.int64)
@@ -111,7 +111,7 @@ class Engine:
     @cached_property
     def identity(self) -> Identity:
         """What the states of the run belong to."""
-        return identify(self.task, self.algorithm, self.options, "torch")
+        return identify(self.task, self.algorithm, self.options, "torch", self.loss)
 
     def _alone(self, vectorize: bool | None, algorithm: Algorithm, first: Kept, model_state: Tree) -> str:
         """Return why the clients work one after the other; empty if they work at once."""

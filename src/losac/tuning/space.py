@@ -86,10 +86,12 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
         raise ValueError(f"{name}={values!r} must be a list of values, log_range(low, high) or uniform(low, high)")
     if odd := [value for value in values if not isinstance(value, Hashable)]:
         raise ValueError(f"{name} has the value {shown(odd[0])}; give values such as numbers and words")
-    found = dict.fromkeys(value.item() if isinstance(value, np.generic) else value for value in values)
+    found = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     if not found:
         raise ValueError(f"{name} has no values to try; give at least one")
-    return tuple(sorted(found)) if _numeric(tuple(found)) else tuple(found)
+    if twice := [value for k, value in enumerate(found) if value in found[:k]]:
+        raise ValueError(f"{name} has {shown(twice[0])} twice; give each value once")
+    return tuple(sorted(found)) if _numeric(found) else found
 
 
 def is_ordered(axis: Axis) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from losac._checks import check_count
 from losac.algorithms.contract import Algorithm, Draw, Phase
 from losac.algorithms.curvature import Curvature, first_direction
 from losac.algorithms.losac import Losac
 from losac.simulation import simulate
-from losac.task import Task
+from losac.simulation.program import drawing
+from losac.task import Task, check_task
 from losac.trees import Tree
 
 LENGTH = 12.0
@@ -97,6 +99,8 @@ def suggest(
     True
     """
     method = Losac(1.0, local_steps, blocks, scaling="exact", **settings)  # refuses wrong settings before it measures
+    for phase in method.phases():
+        drawing.cut(phase.draw, np.asarray(check_task(task).data.sizes))
     length = LENGTH / curvature(task, clients_per_round=clients_per_round, seed=seed)
     gamma = float(settings.get("server_step", 1.0))
     return method.replace(step_size=length / (gamma * local_steps))

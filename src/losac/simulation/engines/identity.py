@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import platform
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from losac._functions import digest
 from losac._settings import setting_text
 from losac.algorithms.contract import Algorithm
 from losac.data.fingerprint import fingerprint
@@ -52,8 +54,10 @@ class Identity:
         return cls(tuple((name, value) for name, value in content["facts"]), content["seal"])
 
 
-def identify(task: Task, algorithm: Algorithm, options: SimulationOptions, engine: str = "jax") -> Identity:
-    """Return what the states of a run belong to."""
+def identify(
+    task: Task, algorithm: Algorithm, options: SimulationOptions, engine: str = "jax", loss: Any = None
+) -> Identity:
+    """Return what the states of a run belong to; ``loss`` is the task's own if it is not given."""
     settings = {name: setting_text(value) for name, value in algorithm.bound(options.sampled).items()}
     problem = {
         "clients": str(task.data.num_clients),
@@ -61,6 +65,8 @@ def identify(task: Task, algorithm: Algorithm, options: SimulationOptions, engin
         "reduction": task.reduction,
         "weights": _weights(task),
         "regularizer": setting_text(task.regularizer),
+        "loss": digest(task.loss if loss is None else loss),
+        "python": platform.python_version(),
     }
     numbers = {"dtype": str(options.dtype)}
     if algorithm.table:
@@ -127,7 +133,11 @@ def fitted(own: Any, given: Any) -> Any:
 def require_same(own: Identity, given: Identity | None, algorithm: Algorithm) -> None:
     """Raise ValueError, with all differences, if a given state belongs to something else."""
     now, before = dict(own.facts), dict((given or own).facts)
+    unknown = {"python"}  # which compiles functions otherwise from version to version
+    if before.get("python") != now["python"]:
+        unknown.add("loss")
     differ = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
+    differ = [name for name in differ if name not in unknown]
     if not differ:
         return
     if "algorithm" in differ:
@@ -136,7 +146,8 @@ def require_same(own: Identity, given: Identity | None, algorithm: Algorithm) ->
             "a new run from its model, Task(…, params=history.params)"
         )
     shown = [name for name in differ if name in before and name in now] or differ
-    found = ", ".join(f"{name}={before.get(name)} (here {now.get(name)})" for name in shown)
+    told = {name: f"{name}={before.get(name)} (here {now.get(name)})" for name in shown} | {"loss": "another loss"}
+    found = ", ".join(told[name] for name in shown)
     why = "; ".join(dict.fromkeys(algorithm.meanings[name] for name in shown if name in algorithm.meanings))
     raise ValueError(
         f"the given state belongs to a run with {found}, and may end at a wrong point{f': {why}' if why else ''}. "

@@ -165,4 +165,6 @@ def _both(metric: Metric, key: Array, params: Tree, state: Tree, x: Array, y: Ar
 def _number(value: Any) -> Array:
     if not hasattr(value, "dtype") and not isinstance(value, int | float):
         raise TypeError(f"a metric returned {described(value)}; it must return one number, the mean of the batch")
+    if jnp.iscomplexobj(value):
+        raise TypeError("a metric returned a complex number; it must return a real one")
     return jnp.asarray(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from losac.metrics.declared import Metric, ScoreOfModel, is_whole, outputs_of, score_of
+from losac.metrics.declared import Metric, ScoreOfModel, is_whole, outputs_of, real_number, score_of
 from losac.simulation.program.arrays import cast, chunk_rows, pad
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Objective
@@ -45,7 +45,7 @@ class WholeMetrics:
             else:
                 rows = cast(self.x, self.dtype), cast(self.y, self.dtype)
                 with compiled(name):
-                    found[name] = float(_measured(metric, params, state, rows))
+                    found[name] = real_number(_measured(metric, params, state, rows))
         return {name: np.asarray([value]) for name, value in found.items()}
 
     def _outputs(self, model: Metric, params: Tree, state: Tree) -> Iterator[np.ndarray]:
