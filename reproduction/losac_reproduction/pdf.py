@@ -140,7 +140,7 @@ def _table_2(parts: Parts) -> Sheet:
     if not tables:
         sheet.paragraph("Not measured: losac reproduce table2 was not run.", TextLook())
         return sheet
-    names = ("rounds to 85 %", "to stay there", "loss")
+    names = ("rounds to 85 %", "sustained", "loss")
     body: list[list[str]] = []
     for data in ("mnist", "har", "esr"):
         each = tables.get(f"{data}-he")
@@ -149,7 +149,7 @@ def _table_2(parts: Parts) -> Sheet:
         at = {name: each.columns.index(name) for name in names}
         kept: dict[tuple[int, int], dict[str, list[str]]] = {}
         for row in each.rows:
-            cells = [row[at[name] + k] for name in names for k in ((0, 1) if name != "to stay there" else (0,))]
+            cells = [row[at[name] + k] for name in names for k in ((0, 1) if name != "sustained" else (0,))]
             kept.setdefault((row[1], row[2]), {})[row[0]] = [_short(cell) for cell in cells]
         body.append([data.upper()])
         for (m, t), methods in kept.items():
