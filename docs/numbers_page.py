@@ -55,8 +55,8 @@ def behind(source: str, parts: Parts) -> tuple[str, str, str]:
         return "`losac reproduce all`", f"{seconds / 3600:.0f} h", f"{days[0]} to {days[-1]}"
     if source in parts:
         stored = parts[source].stored
-        on = " and ".join(stored.devices)
-        return f"`{command(source, stored.options)}`", duration(stored.seconds), f"{on}, {stored.date}, {stored.commit}"
+        about = [" and ".join(stored.devices), stored.date, stored.commit]
+        return f"`{command(source, stored.options)}`", duration(stored.seconds), ", ".join(filter(None, about))
     one = commands()[source]
     load = f", load {one['load']:g}" if one["load"] is not None else ""
     on = f"{one['cores']} cores{load}, {one['date']}, {one['commit']}"

@@ -127,8 +127,9 @@ def answer_page(parts: Parts, missing: Sequence[str] = ()) -> str:
         *rows_of(
             ("study", "command", "measured"),
             [
-                (f"[{study.title}](reproduction/{name}.md)", f"`{command(name, stored.options)}`", measured(stored))
-                for name, (study, _, stored) in parts.items()
+                (f"[{part.study.title}](reproduction/{name}.md)", f"`{command(name, part.stored.options)}`",
+                 f"{measured(part.stored)}.{more_now(part)}".removesuffix("."))
+                for name, part in parts.items()
             ],
         ),
         "", *([f"Left out, since they must be measured again: {', '.join(missing)}.", ""] if missing else []),
