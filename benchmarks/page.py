@@ -185,8 +185,8 @@ def gpu_section(found: dict[str, Any]) -> str:
     first = next(iter(found.values()))
     lines = [
         f"## On a GPU\n\n{first['device']}, {first['date']}, "
-        "`python benchmarks/rounds.py --rounds 1000 --json rounds.json`: milliseconds per round, including the fixed costs of the calls, next to FedAvg as a loop over clients around "
-        "a jitted step.\n",
+        "`python benchmarks/rounds.py --rounds 1000 --json rounds.json`: milliseconds per round, including the fixed "
+        "costs of the calls, next to FedAvg as a loop over clients around a jitted step.\n",
         "| job | losac: median (smallest) | plain loop (FedAvg) |\n|---|---|---|",
     ]
     for name, one in found.items():

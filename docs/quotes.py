@@ -17,7 +17,18 @@ from typing import NamedTuple
 
 from sources import demo, timed, verdicts
 
-from losac_reproduction.quoted import Numbers, Parts, damped, iid, non_iid, table_2, theorem_1
+from losac_reproduction.quoted import (
+    Numbers,
+    Parts,
+    attacked,
+    damped,
+    iid,
+    leakage,
+    non_iid,
+    privacy,
+    table_2,
+    theorem_1,
+)
 from losac_reproduction.words import say, told
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +52,25 @@ class Quote(NamedTuple):
 
 
 README, INDEX, COMMAND_LINE = "README.md", "docs/index.md", "docs/command_line.md"
-METHOD, CHOOSING = "docs/method.md", "docs/choosing.md"
+METHOD, CHOOSING, LEAKAGE = "docs/method.md", "docs/choosing.md", "docs/leakage.md"
+WHERE = [f"{model}_{rows}" for model in ("logistic", "network") for rows in (1, 8, 60)]
+ATTACKED = (
+    "DSGD", "FedAvg, T = 5", "SCAFFOLD, T = 5", "MimeSVRG, T = 5", "LoSAC, T = 1, M = 1", "LoSAC, T = 5, M = 1",
+    "LoSAC, T = 1, M = 5", "LoSAC, T = 5, M = 5",
+)  # fmt: skip
+"""The columns and the rows of the table in the page on leakage."""
+
+
+def recovered(method: str) -> str:
+    """Return the row of a method in that table; with M = 5 a client has five rows at least."""
+    name = attacked(method)
+    cells = [
+        "–" if "M = 5" in method and where.endswith("_1") else f"{{{name}_{where}:.0f}} ({{{name}_share_{where}}})"
+        for where in WHERE
+    ]
+    return f"| {method} | {' | '.join(cells)} |"
+
+
 QUOTES = (
     Quote(README, "make demo", "LoSAC ends at a loss of {losac_loss:.3f} and {losac_accuracy:.1%}, SCAFFOLD at "
           "{scaffold_loss:.3f} and {scaffold_accuracy:.1%}.", demo),
@@ -101,6 +130,21 @@ QUOTES = (
     Quote(CHOOSING, "fair-iid", "with IID clients {ratio_mnist:.2f}, {ratio_har:.2f} and {ratio_esr:.2f} times "
           "sustained, and {crossing_mnist:.2f}, {crossing_har:.2f} and {crossing_esr:.2f} times at first (`fair-iid`)",
           iid),
+    Quote(LEAKAGE, "leakage", "| *no attack: class mean* | " + " | ".join(f"{{control_{w}:.0f}}" for w in WHERE) + " |",
+          leakage),
+    Quote(LEAKAGE, "leakage", "| *the paper's DLG, on DSGD* | " + " | ".join(f"{{dlg_{w}}}" for w in WHERE) + " |",
+          leakage),
+    *(Quote(LEAKAGE, "leakage", recovered(method), leakage) for method in ATTACKED),
+    Quote(LEAKAGE, "leakage", "with 8 rows still {losac_t5_m5_share_logistic_8} of them (logistic regression) and "
+          "{losac_t5_m5_share_network_8} (2NN)", leakage),
+    Quote(LEAKAGE, "leakage", "up Δφ gives the last local gradient at M = 1 to {error} in double precision", leakage),
+    Quote(LEAKAGE, "privacy", "rows are recovered to {fedavg_t5_bits:.0f} dB (FedAvg, T = 5) and "
+          "{losac_t1_m1_bits:.0f} dB (LoSAC, T = M = 1); with the 10 % largest entries to {fedavg_t5_largest:.0f} and "
+          "{losac_t1_m1_largest:.0f} dB", privacy),
+    Quote(LEAKAGE, "privacy", "z = {z}, FedAvg (T = 5, 1000 clients of 8 rows) loses {fedavg_t5_cost:.1f} points of "
+          "accuracy and LoSAC (T = M = 1) {losac_t1_m1_cost:.1f}, {losac_t1_m1_clipped:.1f} of them by the clipping",
+          privacy),
+    Quote(LEAKAGE, "privacy", "But ε is {epsilon} against the server", privacy),
     Quote(CHOOSING, "theorem1", "by a factor of {best:.2f} (least squares) to {worst:.2f} (a9a, w8a) per round, in "
           "{linear} of {tried} cases tried", theorem_1),
 )  # fmt: skip

@@ -168,8 +168,8 @@ _DEPARTURES = (
         "FedSaga's server",
         "x + (1/N) Σ Δx over the S clients of the round (Algorithm 1).",
         "Figs. 2 to 5, the divergence study and Theorem 1 run both as printed and with 1/S, as FedAvg has it. `fair`, "
-        "`fair-iid`, the gallery and the demo run 1/S, and say so; where its server step is tuned, 1/N is the step S/N. "
-        "Every figure and table names the reading.",
+        "`fair-iid`, the gallery and the demo run 1/S, and say so; where its server step is tuned, 1/N is the step "
+        "S/N. Every figure and table names the reading.",
     ),
     Departure(
         "ESR's preprocessing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -226,3 +227,51 @@ def damped(parts: Parts) -> Numbers:
         "delta": best["measured best δ"], "length": best["its length"],
         "unbiased": float(rules["δ = 1, unbiased"]["best length, mean"]),
     }  # fmt: skip
+
+
+def leakage(parts: Parts) -> Numbers:
+    """Return how well each method's rows are recovered, by model and rows of a client, and the controls."""
+    numbers: dict[str, Any] = {}
+    for row in table(parts, "leakage", "audit"):
+        if row["data"] == "MNIST":
+            where = f"{'logistic' if row['model'].startswith('logistic') else 'network'}_{row['rows']}"
+            name = attacked(row["method"])
+            numbers |= {
+                f"{name}_{where}": leading_float(row["its PSNR"]), f"{name}_share_{where}": row["recognised"],
+                f"control_{where}": leading_float(row["no attack"]),
+            }  # fmt: skip
+            if name == "dsgd":
+                numbers[f"dlg_{where}"] = abs(round(leading_float(row["paper's DLG"])))
+    evidence = " ".join(claim.evidence for claim in parts["leakage"].findings.claims)
+    (numbers["error"],) = set(re.findall(r"to (\S+) in double precision", evidence))
+    return numbers
+
+
+def attacked(method: str) -> str:
+    """Return a method of the studies on leakage as a name.
+
+    >>> attacked("LoSAC, T = 1, M = 5")
+    'losac_t1_m5'
+    """
+    return re.sub(r"\W+", "_", method.lower().replace(" = ", ""))
+
+
+def privacy(parts: Parts) -> Numbers:
+    """Return what compression and noise do to the recovery, and what noise costs against neither clipping nor noise."""
+    numbers: dict[str, Any] = {}
+    plain: dict[str, float] = {}
+    for row in table(parts, "privacy", "compression"):
+        name = attacked(row["method"])
+        if row["upload"] == "as it is":
+            plain[name] = leading_float(row["accuracy"].removesuffix(" %"))
+        else:
+            upload = {"8 bits": "bits", "10 % largest": "largest"}.get(row["upload"], "random")
+            numbers[f"{name}_{upload}"] = leading_float(row["recovered, dB"])
+    for row in table(parts, "privacy", "noise"):
+        name, accuracy = attacked(row["method"]), leading_float(row["accuracy"].removesuffix(" %"))
+        if row["noise at"] == "nowhere":
+            numbers[f"{name}_clipped"] = plain[name] - accuracy
+        elif (row["noise at"], row["z"]) == ("client", "0.03"):
+            numbers |= {f"{name}_cost": plain[name] - accuracy, "z": row["z"]}
+            numbers["epsilon"] = f"{leading_float(row['ε, server']):,.0f}".replace(",", " ")
+    return numbers
