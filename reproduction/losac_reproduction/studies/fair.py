@@ -480,7 +480,7 @@ def _draw(settings: Lines, value: Value, label: str, *, log: bool) -> Drawing:
         drawn = [line for line in _sorted(lines, value, 1 if log else -1) if value(line) is not None][::-1]
         missing = [name_of(line.method) for line in lines if value(line) is None]
         why = "target not sustained" if log else "diverged"
-        note = "\n" + fill(f"{why}: {', '.join(missing)}", 58) if missing else ""
+        note = "\n" + fill(f"{why}: {', '.join(missing)}", 48) if missing else ""
         finish = partial(_finish, drawn, label + note, log and bool(drawn))
         panels.append(
             Panel(_points(drawn, value, clip=not log), {"title": f"{data.upper()}, {_kind(partition)}"}, finish=finish)

@@ -297,7 +297,8 @@ def _table(found: CellRuns, data: str, start: str) -> ResultTable:
         "first of five evaluations in a row at 85 % or more, whatever comes after them. Loss and accuracy at round "
         f"{found.at}, the paper's at round 500."
     )
-    return ResultTable(f"{data}-{start}", f"{data.upper()}, {WEIGHTS[start]} initial weights", columns, rows, note)
+    title = f"{data.upper()}, {WEIGHTS[start]} initial weights"
+    return ResultTable(f"{data}-{start}", title, columns, rows, note, inline=start == START)
 
 
 def _summary(found: CellRuns, distances: Mapping[str, Mapping[str, CellDistance]], options: Options) -> str:
