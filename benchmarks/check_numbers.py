@@ -53,14 +53,14 @@ HIDDEN = re.compile(
     r"""```(?:python|toml|json).*?```|\]\([^)]*\)|`[^`]*`|^\#[^\n]*$|^\ *\d+\.\ |https?://\S+
     |\b(?:Python|flwr|Flower|JAX|NumPy|CUDA|PyTorch|pfl|losac)\ \d[\d.]*              # versions
     |\b(?:Figs?\.|Figure|Tables?|Theorem|Lemma|Algorithm|Page|page)\ \d+(?:\ (?:to|and)\ \d+)?
-    |(?<!\w)[TMSNRKLcγδηzαρp](?:_i)?\ ?[=≥≤]\ ?[\d.,e-]+(?:,\ [\d.]+)*(?:\ %)?       # settings
+    |(?<!\w)[TMSNRKLcγδηzαρp](?:_i)?\ ?[=≥≤]\ ?[\d.e-]+(?:,\ [\d.]+)*(?:\ %)?       # settings
     |\b\d+\ bits\b""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 """What is no measured number: code, addresses, headings, the places of a list, versions, names, settings."""
 UNMEASURED = {"default", "setting", "mutant", "option"}
 """Tables with one of these in their head have no measured numbers."""
-ALIKE = {"cpu": 1e-3, "gpu": 0.2}
+ALIKE = {"cpu": 1e-3, "gpu": 0.05}
 """By how much the median of a job's numbers may differ, relative to them, when it runs again on a CPU: training on a
 GPU takes another course after some hundreds of rounds."""
 
