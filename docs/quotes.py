@@ -75,8 +75,8 @@ QUOTES = (
     Quote(README, "make demo", "LoSAC ends at a loss of {losac_loss:.3f} and {losac_accuracy:.1%}, SCAFFOLD at "
           "{scaffold_loss:.3f} and {scaffold_accuracy:.1%}.", demo),
     Quote(README, "make demo", "SCAFFOLD ends at {long_loss:.3f} and {long_accuracy:.1%}.", demo),
-    Quote(README, "table2", "with M = {lost_m} and T = {lost_t} one cell of MNIST diverges in {lost} of {seeds} seeds, "
-          "and with M = {low_m} and T = {low_t} a run ends at {low:.1%}", table_2),
+    Quote(README, "table2", "on MNIST, M = {lost_m} with T = {lost_t} diverges in {lost} of {seeds} seeds, and "
+          "with M = {low_m} and T = {low_t} a run ends at {low:.1%}", table_2),
     Quote(README, "all", "Of the {claims} claims of the paper {counts}: [the paper, reproduced]", verdicts),
     Quote(INDEX, "make demo", "demo/report.html [{time}]", lambda parts: timed("make demo")),
     Quote(INDEX, "losac run", "Look at it with: losac report runs/first [{time}]", lambda parts: timed("losac run")),

@@ -36,7 +36,7 @@ class Headline(NamedTuple):
       paper: the paper's number.
       equal, length: ours at the paper's step size, and with SCAFFOLD's steps made as long as LoSAC's.
       tuned: ours with every step size tuned on the same budget.
-      sustained: ours by the first of five rounds in a row at the target instead of the first crossing.
+      sustained: ours by the first of five evaluations in a row at the target instead of the first crossing.
     """
 
     title: str = ""

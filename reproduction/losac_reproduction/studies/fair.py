@@ -324,7 +324,7 @@ def tied(one: Interval, other: Interval) -> bool:
     >>> tied(Interval(10, 3), Interval(14, 3)), tied(Interval(10, 3), Interval(15, 3))
     (True, False)
     """
-    return abs(one.mean - other.mean) <= np.hypot(one.half, other.half)
+    return bool(abs(one.mean - other.mean) <= np.hypot(one.half, other.half))
 
 
 def _winners(settings: Lines) -> ResultTable:

@@ -229,7 +229,8 @@ def tables(found: Found, name: Callable[[Case], str]) -> list[ResultTable]:
         ("rounds", "Rounds to 85 % test accuracy", ".0f", "never", lambda runs: runs["reached"],
          "The first round at 85 % or more, mean ± standard deviation over the seeds that reach it."),
         ("sustained", "Sustained rounds to 85 % test accuracy", ".0f", "never", lambda runs: runs["stayed"],
-         "The first of five rounds in a row at 85 % or more, mean ± standard deviation over the seeds that have one."),
+         "The first of five evaluations in a row at 85 % or more, mean ± standard deviation over the seeds that have "
+         "one."),
         ("fluctuation", "Fluctuation of the test accuracy, points per round", ".3f", "diverged",
          lambda runs: 100 * runs["late"],
          "Total variation less net change over the second half of the rounds, per evaluation: 0 for a curve that only "
