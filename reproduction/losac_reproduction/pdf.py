@@ -108,20 +108,20 @@ def _answer(parts: Parts, claims: Sequence[JudgedClaim]) -> Sheet:
             sheet.paragraph(QUICK, TextLook(10, bold=True, colour=COLOURS["fails"]))
         sheet.heading("Does the paper hold?")
         for place, each in enumerate(sentences(parts, claims), 1):
-            sheet.paragraph(f"{place}.  {plain(each)}", TextLook(min(size + 1.8, 9.5)))
+            sheet.paragraph(f"{place}.  {plain(each)}", TextLook(min(size + 1.4, 9.5)))
             sheet.gap(0.03)
         if rows := [row[:-1] for row in headlines(claims)]:
             sheet.heading("The main claims")
             shares = (1.55, 0.95, 1.75, 1.55, 2.1, 1.0, 1.15)
             columns = [SheetColumn(_capital(head), share) for head, share in zip(HEADLINES, shares)]
             columns[-1] = columns[-1]._replace(look=_coloured)
-            sheet.table(columns, rows, size)
-            sheet.paragraph(TERMS, CAPTION)
+            sheet.table(columns, rows, size, gap=0.2)
+            sheet.paragraph(TERMS, CAPTION._replace(size=min(size + 0.4, 7.5)))
         sheet.heading("Where our runs depart from the print")
-        left = [SheetColumn("What", 1.1), SheetColumn("The paper", 1.8), SheetColumn("Our runs", 4.5)]
-        sheet.table(left, [list(map(plain, each)) for each in departures(parts)], size)
+        left = [SheetColumn("What", 1.15), SheetColumn("The paper", 1.75), SheetColumn("Our runs", 4.9)]
+        sheet.table(left, [list(map(plain, each)) for each in departures(parts)], size, gap=0.15)
 
-    return _fitted((8, 7.75, 7.5, 7.25, 7, 6.75, 6.5, 6.2, 5.8), fill)
+    return _fitted((8, 7.75, 7.5, 7.25, 7, 6.9, 6.8, 6.7, 6.6, 6.5, 6.2, 5.8), fill)
 
 
 def _capital(text: str) -> str:
@@ -164,7 +164,7 @@ def _table_2(parts: Parts) -> Sheet:
         for (m, t), methods in kept.items():
             (scaffold, losac, long) = (methods.get(name, ["–"] * 5) for name in _METHODS)
             body.append([str(m), str(t), *scaffold, *losac, *(long[k] for k in (0, 2, 3))])
-    ours = [("rounds", 1.1), ("paper", 0.75), ("sustained", 1.15), ("loss", 1.8), ("paper", 0.75)]
+    ours = [("rounds", 1.2), ("paper", 0.75), ("sustained", 1.15), ("loss", 1.8), ("paper", 0.75)]
     shares = [("M", 0.35), ("T", 0.35), *ours, *ours, ours[0], ours[2], ours[3]]
     columns = [SheetColumn(head, share, right=True) for head, share in shares]
     groups = [("", 2), ("SCAFFOLD", 5), ("LoSAC", 5), ("SCAFFOLD, server step M", 3)]
@@ -243,17 +243,17 @@ def _figures(parts: Parts) -> Sheet:
 def _claims(parts: Parts, claims: Sequence[JudgedClaim]) -> Sheet:
     """Return the page with every claim and its verdict."""
     columns = [
-        SheetColumn("The paper says", 5.1),
-        SheetColumn("Where", 1.8),
-        SheetColumn("Verdict", 1.4, look=_coloured),
-        SheetColumn("Study", 1.2),
+        SheetColumn("The paper says", 5.0),
+        SheetColumn("Where", 1.85),
+        SheetColumn("Verdict", 1.62, look=_coloured),
+        SheetColumn("Study", 1.25),
     ]
     rows = [[c.text, c.where, c.verdict, ", ".join(home_of(c, parts))] for c in claims]
     thresholds = {row[0]: row[-1] for row in headlines(claims)}
 
     def fill(sheet: Sheet, size: float) -> None:
         sheet.heading(f"All {len(claims)} claims, in the paper's order: {counted(claims)}")
-        sheet.table(columns, rows, size, lined=False, gap=0.18)
+        sheet.table(columns, rows, size, lined=False, gap=0.1)
         sheet.paragraph(
             "Each claim is judged once, by the sum of the counts of its studies. Evidence and the other thresholds: "
             "the pages of the studies, and results.json in the folder of results.", CAPTION._replace(size=size),
@@ -263,4 +263,4 @@ def _claims(parts: Parts, claims: Sequence[JudgedClaim]) -> Sheet:
         for title, threshold in thresholds.items():
             sheet.paragraph(f"{_capital(title)}: {threshold}", TextLook(size))
 
-    return _fitted((7.5, 7.25, 7, 6.75, 6.5, 6.4, 6.3, 6.2, 6.1, 6, 5.8, 5.5), fill)
+    return _fitted((7.5, 7.25, 7, 6.75, 6.5, 6.4, 6.3, 6.2, 6.1, 6, 5.9, 5.8, 5.5), fill)
