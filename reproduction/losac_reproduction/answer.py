@@ -136,8 +136,8 @@ _SENTENCES: tuple[tuple[str, Callable[[Parts, Sequence[JudgedClaim]], Numbers]],
         "(HAR) and {ratio_esr:.2f} (ESR) times LoSAC's sustained rounds if the data are sorted by label "
         "({crossing_mnist:.2f}, {crossing_har:.2f} and {crossing_esr:.2f} by first crossings), and "
         "{iid_ratio_mnist:.2f}, {iid_ratio_har:.2f} and {iid_ratio_esr:.2f} times if they are IID "
-        "({iid_crossing_mnist:.2f}, {iid_crossing_har:.2f} and {iid_crossing_esr:.2f}); among {methods} methods LoSAC is {losac_mnist}, {losac_har} and {losac_esr}, and {iid_losac_mnist}, {iid_losac_har} and "
-        "{iid_losac_esr}.",
+        "({iid_crossing_mnist:.2f}, {iid_crossing_har:.2f} and {iid_crossing_esr:.2f}); among {methods} methods LoSAC "
+        "is {losac_mnist}, {losac_har} and {losac_esr}, and {iid_losac_mnist}, {iid_losac_har} and {iid_losac_esr}.",
         _tuned,
     ),
     (
