@@ -71,7 +71,7 @@ def main() -> None:
         name = precision or "default"
         found[f"images, {name}"] = images(precision, arguments.rounds)
         print(f"images, {name}: {found[f'images, {name}']}", flush=True)
-    found["device"] = jax.devices()[0].device_kind
+    found |= {"device": jax.devices()[0].device_kind, "date": time.strftime("%Y-%m-%d")}
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(found, indent=1))
 

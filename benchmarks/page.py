@@ -182,11 +182,11 @@ def section(one: dict[str, Any]) -> str:
 
 def gpu_section(found: dict[str, Any]) -> str:
     """Return the table of the rounds on a GPU."""
-    device = next(iter(found.values()))["device"]
+    first = next(iter(found.values()))
     lines = [
-        f"## On a GPU\n\n{device}, `python benchmarks/rounds.py --rounds 1000 --json rounds.json`: "
-        "milliseconds per round, including the fixed costs of the calls, next to FedAvg as a loop over clients around "
-        "a jitted step.\n",
+        f"## On a GPU\n\n{first['device']}, {first['date']}, "
+        "`python benchmarks/rounds.py --rounds 1000 --json rounds.json`: milliseconds per round, including the fixed "
+        "costs of the calls, next to FedAvg as a loop over clients around a jitted step.\n",
         "| job | losac: median (smallest) | plain loop (FedAvg) |\n|---|---|---|",
     ]
     for name, one in found.items():
@@ -200,7 +200,8 @@ def long_section(found: dict[str, Any]) -> str:
     """Return what the long jobs took."""
     images, lower, table = found["images, default"], found["images, bfloat16"], found["table2"]
     return (
-        f"`python benchmarks/gpu.py`, {found['device']}: pfl's CIFAR-10 job, {images['rounds']} rounds, takes "
+        f"`python benchmarks/gpu.py`, {found['device']}, {found['date']}: pfl's CIFAR-10 job, "
+        f"{images['rounds']} rounds, takes "
         f"{images['seconds']:.1f} s, {images['first']:.1f} s with compilation and {images['with_setup']:.1f} s with "
         f"all preparation; with products in bfloat16 {lower['seconds']:.1f} s. All of the paper's Table 2, "
         f"{table['runs']} runs of {table['seeds']} seeds each in {table['workers']} processes, takes "
@@ -227,8 +228,8 @@ def precision_section(found: dict[str, Any]) -> str:
 def products_section(found: dict[str, Any]) -> str:
     """Return the cost of products of less precision."""
     lines = [
-        f"## Products of less precision\n\nThe same job on {found['device']}, with `simulate(matmul=…)`. The products "
-        "that φ adds up are always computed in full.\n",
+        f"## Products of less precision\n\nThe same job on {found['device']} ({found['date']}), with "
+        "`simulate(matmul=…)`. The products that φ adds up are always computed in full.\n",
         "| products | loss | accuracy, % |\n|---|---|---|",
     ]
     names = {"default": "default (JAX's, TF32)"}

@@ -10,6 +10,7 @@ less precision are tried on a GPU only; a CPU has none.
 
 import argparse
 import json
+import time
 from typing import Any
 
 import jax
@@ -51,7 +52,9 @@ def main() -> None:
     parser.add_argument("--json", help="write the numbers to this file")
     arguments = parser.parse_args()
     kind = jax.devices()[0].device_kind
-    found: dict[str, Any] = {"device": kind, "rounds": arguments.rounds, "table": {}, "matmul": {}}
+    found: dict[str, Any] = {
+        "device": kind, "date": time.strftime("%Y-%m-%d"), "rounds": arguments.rounds, "table": {}, "matmul": {},
+    }  # fmt: skip
     for table in TABLES:
         row = mnist(arguments.rounds, table_dtype=table) | {"a9a_distance": distance(1000, table)}
         found["table"][table or "float32"] = row

@@ -71,7 +71,8 @@ def main() -> None:
         ours.run(arguments.rounds)
         times = [(ours.run(arguments.rounds) / arguments.rounds, peer()) for _ in range(arguments.repeat)]
         a, b = (statistics.median(t) for t in zip(*times))
-        found[name] = {"losac": a, "plain loop (FedAvg)": b, "all": times, "device": jax.devices()[0].device_kind}
+        about = {"device": jax.devices()[0].device_kind, "date": time.strftime("%Y-%m-%d")}
+        found[name] = {"losac": a, "plain loop (FedAvg)": b, "all": times, **about}
         print(f"{job.title:46} {a:14.5f} {b:12.4f} {b / a:7.1f}", flush=True)
         del ours, peer, task
     if arguments.json:

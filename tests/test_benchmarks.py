@@ -142,3 +142,41 @@ def test_the_page_has_the_ratio_within_each_repetition_and_the_failures(bench, t
 )
 def test_the_profile_counts_operations_and_not_what_contains_them(bench, name, kind):
     assert bench("profile_round").kind_of(name) == kind
+
+
+PAGE = """# A page of 7 numbers
+
+Made by `python docs/make_gallery.py`. You need Python 3.11. With T = 5 and S = 10, 30 it ends at 0.25.
+
+| setting | default | what |
+|---|---|---|
+| `deadline` | 600 | seconds |
+
+| loss | command |
+|---|---|
+| 0.5 | `losac reproduce fair-iid --seeds
+0,1` |
+"""
+
+
+def test_the_blind_check_draws_measurements_and_takes_the_command_of_the_row(bench):
+    check = bench("check_numbers")
+    assert [PAGE[start:end] for start, end in check.numbers_in(PAGE)] == ["0.25", "0.5"]
+    assert check.nearest_command(PAGE, PAGE.index("0.25")) == "python docs/make_gallery.py"
+    assert check.commands_in(PAGE)[-1][2] == "losac reproduce fair-iid --seeds 0,1"
+    row = "| 17 rounds | `losac reproduce fair-iid --seeds 0,1` | 45 min |"
+    assert check.command_of("docs/numbers.md", row, {}) == "losac reproduce fair-iid --seeds 0,1"
+    assert (
+        check.nearest_command(f"`losac reproduce damped` is another.\n{row}\n", 45)
+        == "losac reproduce fair-iid --seeds 0,1"
+    )
+
+
+def test_a_job_that_ran_again_is_compared_number_by_number(bench):
+    import pandas as pd
+
+    check = bench("check_numbers")
+    metrics, values = ["loss", "best", "loss"], [2.0, "none", 3.0]
+    stored = pd.DataFrame({"seed": [0.0, 0.0, 1.0], "metric": metrics, "round": [5, None, 5], "value": values})
+    again = pd.DataFrame({"seed": [0, 0], "metric": metrics[:2], "round": [5.0, None], "value": [1.0, "x"]})
+    assert check.distance(stored, again) == (0.5, 1)

@@ -190,6 +190,14 @@ def test_ties_are_decided_seed_by_seed_and_for_all_comparisons_at_once(example):
     assert lines["noisy"].behind.half == pytest.approx(quantile * differences.std(ddof=1) / 5**0.5, rel=1e-3)
 
 
+def test_methods_that_coincide_are_compared_once(example):
+    found = jobs({name: [0.5] * 5 for name in ("fedavg", "feddualavg", "fedmid", "fedavg_momentum", "fedsaga")})
+    page = example("table_page").page(found, {"har": "caption"}, {"har": "HAR"})
+    assert "Tied with the best: 3 of 3" in page  # FedAvg-M stays: nothing here is FedCM
+    assert "Because 2 methods are compared with the best at once" in page
+    assert "| `fedsaga` (1/S) |" in page
+
+
 def test_the_page_of_the_table_says_its_rule_before_the_numbers_and_ranks_nobody(example):
     module = example("table_page")
     found = jobs({"b": [0.5] * 5, "a": [0.5] * 5, "c": [0.5, 0.5, 0.5, 0.5, None]})
@@ -216,5 +224,5 @@ def test_the_published_table_is_what_its_jobs_say(example):
         found = {name: [None if np.isnan(v) else v for v in row] for name, row in values.iterrows()}
         lines = module.compared(jobs(found, data))
         section = page[page.index(title) :].split("\n## ")[0]
-        assert re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE) == [line.name for line in lines]
+        assert re.findall(r"^\| `(\w+)`(?: \(1/S\))? \|", section, flags=re.MULTILINE) == [line.name for line in lines]
         assert f"Tied with the best: {sum(line.tied for line in lines)} of {len(lines)}" in section

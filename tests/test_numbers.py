@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -37,6 +38,26 @@ def test_generated_pages_are_what_the_results_say(docs):
     pages = docs.generate_results.pages(docs.parts, list(docs.unreadable))
     stale = [path.name for path, content in pages if not path.exists() or path.read_text() != content]
     assert not stale, f"{stale} are out of date: run python docs/generate_results.py"
+
+
+def test_results_name_no_commit_that_git_does_not_know(docs):
+    """An id of a checkout with changes, or one that was rebased away, helps nobody."""
+    commits = {part.stored.commit for part in docs.parts.values()} - {""}
+    commits |= {entry["commit"] for entry in docs.sources.commands().values()}
+    asked = ["git", "rev-parse", "--is-shallow-repository"]
+    if subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() != "false":
+        pytest.skip("no checkout with all commits")
+    unknown = [c for c in commits if subprocess.run(["git", "cat-file", "-e", c], cwd=ROOT, check=False).returncode]
+    assert not unknown
+
+
+def test_pages_say_where_results_are_older_than_the_study(docs):
+    older = [name for name, part in docs.parts.items() if part.stored.note]
+    assert older == ["fair", "fair-iid"]
+    for name in older:
+        page = (ROOT / "docs" / "reproduction" / f"{name}.md").read_text()
+        assert "These runs are older than the study" in page
+        assert "Today the command takes" in page
 
 
 def test_every_study_with_results_has_a_page(docs):

@@ -284,6 +284,29 @@ def test_the_next_models_are_the_simulators():
     assert several.shape == (3, 4)
 
 
+def test_a_lambda_that_grows_as_the_step_shrinks_is_named():
+    points = JobResult("", {"problem": "quadratic"}, lemmas.measure_inequalities("quadratic", 5, [0]), 1.0)
+    slow = [progress(share, 0, 1 + 0.1 * share) for share in (0.01, 0.1, 1.0)]
+    lemma2 = next(c for c in lemmas.STUDY.findings([points, *slow], Options()).claims if c.where == "Lemma 2")
+    assert lemma2.verdict == "fails"
+    assert "0 of 2 states" in lemma2.evidence
+    assert "it goes as η^−1.00, so that no constant does" in lemma2.evidence
+
+
+def test_the_grid_goes_on_where_the_best_step_is_its_shortest_or_longest(monkeypatch):
+    tried = []
+
+    def sweep(problem, member, steps, sampled, rounds, seeds, points, shares=theorem1.SHARES):
+        tried.append(tuple(shares))
+        at = np.arange(10)
+        return [(share, 0, at, np.full(10, share if member == "fedavg" else 1 / share), None) for share in shares]
+
+    monkeypatch.setattr(theorem1, "_sweep", sweep)
+    assert theorem1.measure_rate("quadratic", "fedavg", 10, [0])["best"] == 0.001
+    assert theorem1.measure_rate("quadratic", "losac", 10, [0])["best"] == 100
+    assert tried == [theorem1.SHARES, (0.003, 0.001), theorem1.SHARES, (100.0,)]
+
+
 def test_the_objective_has_the_optimum_and_the_constants_that_it_says():
     made, f = convex("quadratic"), smooth("quadratic")
     x, y = np.random.default_rng(0).normal(size=(2, 4))

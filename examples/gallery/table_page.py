@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from losac_reproduction.studies.fair import SAME, SAME_WORDS
 from losac_reproduction.words import Interval, interval
 
 Job = Mapping[str, Any]
 """The result of a job: data, algorithm, seed, settings, and the accuracy of every client it was judged on."""
 LEVEL = 0.95
+READING = {"fedsaga": " (1/S)"}
+"""Which reading of a method's equation ran, where the paper prints another."""
 HEAD = ("algorithm", "test accuracy", "behind the best by", "worst 10 %", "step sizes chosen", "second setting", "edge")
 
 PAGE = """# All algorithms on people and recordings
@@ -41,6 +44,9 @@ docs/gallery_table.md` applies them.
   paired differences, seed by seed, lies above zero. Because {others} methods are compared with the best at once, each
   interval has the level 1 − 0.05/{others} (Bonferroni). All others are *tied*: five seeds cannot distinguish them from
   the best, which does not mean that they are equal. Within a group the order is alphabetical.
+- **Coinciding methods.** Without a regulariser {same};
+  each counts once. FedSaga averages over the sampled clients (1/S); the 1/N of the paper's Algorithm 1 is its server
+  step at S/N.
 
 "Edge" counts the seeds with a chosen point at the end of an axis that could have grown further. Every job is a row of
 [gallery_table.csv](gallery_table.csv).
@@ -69,10 +75,16 @@ def worst(job: Job) -> float | None:
     return None if job["diverged"] is not None else float(ordered[: math.ceil(0.1 * len(ordered))].mean())
 
 
+def counted(jobs: Sequence[Job]) -> list[str]:
+    """Return the names of the methods, without those that coincide with another of them."""
+    names = {job["algorithm"] for job in jobs}
+    return sorted(name for name in names if SAME.get(name) not in names)
+
+
 def compared(jobs: Sequence[Job]) -> list[Line]:
     """Compare the methods on one federation by the page's rule; first the ties, then the others, by name."""
     found: dict[str, tuple[Job, ...]] = {}
-    for name in sorted({job["algorithm"] for job in jobs}):
+    for name in counted(jobs):
         found[name] = tuple(sorted((job for job in jobs if job["algorithm"] == name), key=lambda job: job["seed"]))
     values = {name: means(mine) for name, mine in found.items()}
     intervals = {name: interval(mine, LEVEL) for name, mine in values.items()}
@@ -91,7 +103,11 @@ def compared(jobs: Sequence[Job]) -> list[Line]:
 
 def table(lines: Sequence[Line]) -> str:
     """Return the lines as a table."""
-    rows = [list(HEAD), ["---"] * len(HEAD), *([f"`{line.name}`", *_cells(line)] for line in lines)]
+    rows = [
+        list(HEAD),
+        ["---"] * len(HEAD),
+        *([f"`{line.name}`{READING.get(line.name, '')}", *_cells(line)] for line in lines),
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -129,9 +145,9 @@ def section(title: str, caption: str, lines: Sequence[Line]) -> str:
 
 def page(jobs: Sequence[Job], captions: Mapping[str, str], titles: Mapping[str, str]) -> str:
     """Return the page of all jobs."""
-    names, seeds = ({job[key] for job in jobs} for key in ("algorithm", "seed"))
-    told = ", ".join(map(str, sorted(seeds)))
-    head = PAGE.format(rounds=jobs[0]["rounds"], seeds=told, others=max(1, len(names) - 1))
+    told = ", ".join(map(str, sorted({job["seed"] for job in jobs})))
+    others = max(1, len(counted(jobs)) - 1)
+    head = PAGE.format(rounds=jobs[0]["rounds"], seeds=told, others=others, same=SAME_WORDS)
     sections = [
         section(title, captions[data], compared([job for job in jobs if job["data"] == data]))
         for data, title in titles.items()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterable, Mapping
+from string import Formatter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class Headline(NamedTuple):
       paper: the paper's number.
       equal, length: ours at the paper's step size, and with SCAFFOLD's steps made as long as LoSAC's.
       tuned: ours with every step size tuned on the same budget.
-      sustained: ours by the first of five rounds in a row at the target instead of the first crossing.
+      sustained: ours by the first of five evaluations in a row at the target instead of the first crossing.
     """
 
     title: str = ""
@@ -69,7 +70,8 @@ class Statement(NamedTuple):
 class JudgedClaim(NamedTuple):
     """A claim of the paper, our verdict with its threshold, and the measured evidence for it.
 
-    ``order`` is the place of its section in the paper; ``rule`` and ``numbers`` are what :func:`pool` judges by.
+    ``order`` is the place of its section in the paper; ``rule`` and ``numbers`` are what :func:`pool` judges by, and
+    ``summed`` is the template of a headline that names no other numbers: :func:`pool` fills it with the sums.
     """
 
     text: str
@@ -81,10 +83,11 @@ class JudgedClaim(NamedTuple):
     headline: Headline | None = None
     rule: str = ""
     numbers: Mapping[str, Any] = {}
+    summed: Headline | None = None
 
     def written(self) -> dict[str, Any]:
         """Return what a reader wants of it, as JSON holds it."""
-        told = {name: value for name, value in self._asdict().items() if name not in ("rule", "numbers")}
+        told = {name: value for name, value in self._asdict().items() if name not in ("rule", "numbers", "summed")}
         return told | {"headline": self.headline and self.headline._asdict()}
 
 
@@ -130,9 +133,15 @@ def judge(statements: Iterable[Statement], numbers: Mapping[str, Any]) -> list[J
             s.headline and Headline(*(say(part, numbers) for part in s.headline)),
             s.rule,
             {name: numbers[name] for name in sorted(names_in(s.rule))} if s.rule else {},
+            s.headline if s.headline and s.rule and _fields(s.headline) <= names_in(s.rule) else None,
         )
         for s in statements
     ]
+
+
+def _fields(headline: Headline) -> set[str]:
+    """Return the numbers that a headline names."""
+    return {name for part in headline for _, name, _, _ in Formatter().parse(part) if name is not None}
 
 
 def pool(found: Mapping[str, Iterable[JudgedClaim]]) -> list[JudgedClaim]:
@@ -162,6 +171,9 @@ def _pooled(parts: list[tuple[str, JudgedClaim]]) -> JudgedClaim:
     for claim in judged[1:]:
         numbers = {name: value + claim.numbers[name] for name, value in numbers.items()}
     rows = [claim.headline for _, claim in parts if claim.headline is not None]
+    if first.summed is not None:
+        evidence = [claim.headline for _, claim in parts if claim.headline is not None and not claim.rule]
+        rows = [Headline(*(say(part, numbers) for part in first.summed)), *evidence]
     columns = [list(dict.fromkeys(text for text in column if text)) for column in zip(*rows)]
     return first._replace(
         verdict=verdict_of(first.rule, numbers) if first.rule else EVIDENCE,

@@ -2,7 +2,7 @@
 
 NAMES = {
     "losac": "LoSAC", "losac_exact": "LoSAC (exact)", "losac_rule": "LoSAC (by rule)", "scaffold": "SCAFFOLD",
-    "fedavg": "FedAvg", "fedsaga": "FedSaga", "dsgd": "DSGD", "mime_svrg": "MimeSVRG", "mime": "Mime",
+    "fedavg": "FedAvg", "fedsaga": "FedSaga (1/S)", "dsgd": "DSGD", "mime_svrg": "MimeSVRG", "mime": "Mime",
     "mime_lite": "MimeLite", "fedcm": "FedCM", "fedadmm": "FedADMM", "fedprox": "FedProx", "mfl": "MFL",
     "fedadam": "FedAdam", "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "fedavgm": "FedAvgM", "fedpaq": "FedPAQ",
     "vrl_sgd": "VRL-SGD", "feddyn": "FedDyn", "scaffnew": "Scaffnew", "tamuna": "TAMUNA",

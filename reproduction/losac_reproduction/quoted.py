@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +15,11 @@ from losac_reproduction.paper import TABLE_2
 from losac_reproduction.problems import START
 from losac_reproduction.results import Part
 from losac_reproduction.studies.fair import lines_of
+from losac_reproduction.studies.table2 import CellRuns, unstable
 from losac_reproduction.words import known, mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Parts = Mapping[str, Part]
 Numbers = Mapping[str, Any]
@@ -65,7 +70,7 @@ def table_2(parts: Parts) -> Numbers:
         pairs = [((d, above, m, t), (d, below, m, t)) for d, _, m, t in places]
         return np.array([mean(found[name][a]) / mean(found[name][b]) for a, b in pairs])
 
-    numbers: dict[str, Any] = {"cells": len(places)}
+    numbers: dict[str, Any] = {"cells": len(places), **_unstable(frame)}
     for name in ("first", "stayed"):
         for rival in ("scaffold", "long"):
             lead = ratio(name, rival, "losac")
@@ -74,7 +79,9 @@ def table_2(parts: Parts) -> Numbers:
                 mine = [k for k, key in enumerate(places) if key[0] == data]
                 numbers |= {f"{name}_{rival}_{data}": int(np.sum(lead[mine] > 1)), f"cells_{data}": len(mine)}
     for rival in ("scaffold", "long"):
-        numbers[f"lower_{rival}"] = _average(ratio("loss", "losac", rival), np.median)
+        ends = ratio("loss", "losac", rival)
+        numbers[f"lower_{rival}"] = _average(ends, np.median)
+        numbers["ended" if rival == "scaffold" else "ended_long"] = int(np.isfinite(ends).sum())
     for data in SETS:
         paper = [key for key in TABLE_2 if key[:2] == (data, "losac")]
         wins = [TABLE_2[key].rounds < TABLE_2[data, "scaffold", *key[2:]].rounds for key in paper]
@@ -82,20 +89,47 @@ def table_2(parts: Parts) -> Numbers:
     return numbers
 
 
+def _unstable(frame: pd.DataFrame) -> Numbers:
+    """Return the first of LoSAC's cells in Table 2 of which a seed diverges, and the first that falls below 85 %."""
+    cases = [one for one in unstable(CellRuns(frame)) if one.method == "losac"]
+    lost = next((one for one in cases if one.lost), None)
+    low = next((one for one in cases if one.ends), None)
+    numbers: dict[str, Any] = {"unstable": "; ".join(one.told for one in cases) or "no run diverged"}
+    if lost is not None:
+        numbers |= {"lost_m": lost.m, "lost_t": lost.t, "lost": lost.lost, "seeds": lost.seeds}
+    if low is not None:
+        numbers |= {"low_m": low.m, "low_t": low.t, "low": min(low.ends)}
+    return numbers
+
+
+def _place(row: Mapping[str, Any]) -> int:
+    """Return LoSAC's place, in any of its variants, by a row of the table of winners."""
+    return int(row["LoSAC's best place"].rpartition(": ")[2].split()[0])
+
+
 def tuned(parts: Parts, study: str, partition: str) -> Numbers:
-    """Return places of LoSAC in the tuned comparison, who leads, and the rounds of SCAFFOLD over those of LoSAC."""
+    """Return places of LoSAC in the tuned comparison, who leads, and the rounds of SCAFFOLD over those of LoSAC.
+
+    All by sustained rounds; by first crossings, and by sustained bytes, where the name says so.
+    """
     numbers: dict[str, Any] = {}
     lines = lines_of(parts[study].stored.frame)
     winners = {(row["data"], row["criterion"]): row for row in table(parts, study, "winners")}
     for data in SETS:
         rows = table(parts, study, f"{data}-{partition}")
         names = [row["method"].removesuffix(" (all clients)") for row in rows]
-        rounds = {name_of(line.method): line.rounds.mean for line in lines[data, partition] if line.rounds is not None}
-        ahead: dict[tuple[Any, Any], str] = {}
+        mine = {name_of(line.method): line for line in lines[data, partition]}
+        rounds, first = (
+            {name: one.mean for name, line in mine.items() if (one := getattr(line, kind)["round"]) is not None}
+            for kind in ("stayed", "first")
+        )
+        ahead: dict[tuple[Any, Any, Any], str] = {}
         for name, row in zip(names, rows):
             if "(all clients)" not in row["method"] and name != "S-Local-SVRG":
-                ahead.setdefault((row["rounds to target"], row["accuracy, %"]), name)
+                same = row["sustained rounds"], row["rounds to the first crossing"], row["accuracy, %"]
+                ahead.setdefault(same, name)
         sampled = list(ahead.values())
+        crossed = [first[name] for name in sampled if name in first]
         settings = next(line.about["best"] for line in lines[data, partition] if line.method == "losac")
         numbers |= {
             "methods": len(names),
@@ -109,18 +143,22 @@ def tuned(parts: Parts, study: str, partition: str) -> Numbers:
             f"eta_{data}": f"{settings['step_size']:.0e}".replace("e-0", "e-"),
             f"gamma_{data}": f"{settings['server_step']:.2g}",
             f"ratio_{data}": rounds["SCAFFOLD"] / rounds["LoSAC"],
-            f"bytes_{data}": winners[data.upper(), "bytes to target"]["best"],
+            f"crossing_{data}": first["SCAFFOLD"] / first["LoSAC"],
+            f"losac_crossing_{data}": ordinal(1 + sum(value < first["LoSAC"] for value in first.values())),
+            f"rule_crossing_{data}": ordinal(1 + sum(value < first["LoSAC (by rule)"] for value in first.values())),
+            f"sampled_crossing_{data}": ordinal(1 + sum(value < first["LoSAC"] for value in crossed)),
+            f"bytes_place_{data}": ordinal(_place(winners[data.upper(), "sustained bytes"])),
+            f"bytes_{data}": winners[data.upper(), "sustained bytes"]["best"],
             f"loss_{data}": winners[data.upper(), "test loss"]["best"],
         }
-    places = [row["LoSAC's best place"] for row in winners.values() if row["criterion"] == "bytes to target"]
-    numbers["bytes"] = ordinal(min(int(place.rpartition(": ")[2].split()[0]) for place in places))
     equal = [
         data.upper()
         for data in SETS
         if "LoSAC (by rule)"
         in (row := winners[data.upper(), "accuracy"])["best"] + (row["not told apart from it"] or "")
     ]
-    return numbers | {"accurate": listed(equal)}
+    older = " (ESR with the preprocessing of then, see `fair`)" if parts[study].stored.note else ""
+    return numbers | {"accurate": listed(equal), "older": older}
 
 
 def non_iid(parts: Parts) -> Numbers:
@@ -131,6 +169,11 @@ def non_iid(parts: Parts) -> Numbers:
 def iid(parts: Parts) -> Numbers:
     """Return the numbers of ``fair-iid``."""
     return tuned(parts, "fair-iid", "iid")
+
+
+def _method(name: str) -> str:
+    """Return a method's name without its variant: ``LoSAC`` for ``LoSAC, exact, δ = 1``."""
+    return name.partition(",")[0].partition(" (")[0]
 
 
 def theorem_1(parts: Parts) -> Numbers:
@@ -147,15 +190,19 @@ def theorem_1(parts: Parts) -> Numbers:
         factors += [float(rows[name]["factor per round"]) for name in rows if name.startswith("LoSAC")]
         reach = [name for name, row in rows.items() if row["rounds to 1e-10"] is not None]
         numbers[f"linear_{problem}"] = sum(name.startswith("LoSAC") for name in reach)
-        exact |= {name.partition(",")[0] for name in reach}
-    every = {row["method"] for row in table(parts, "theorem1", "rates-quadratic")}
-    methods = {name.partition(",")[0] for name in every}
+        exact |= {_method(name) for name in reach}
+    methods = {_method(row["method"]) for row in table(parts, "theorem1", "rates-quadratic")}
     return numbers | {
-        "methods": len(methods), "exact": listed(sorted(exact)),
+        "methods": len(methods), "after": _after(parts), "exact": listed(sorted(exact)),
         "soonest": min(sooner), "latest": max(sooner), "stop": min(stops),
         "best": min(factors), "worst": max(factors), "tried": len(factors),
         "linear": sum(numbers[f"linear_{problem}"] for problem in ("quadratic", "a9a", "w8a")),
     }  # fmt: skip
+
+
+def _after(parts: Parts) -> int:
+    """Return after how many rounds the rates were read off."""
+    return int(parts["theorem1"].stored.frame["rounds"].max())
 
 
 def leading_float(cell: Any) -> float:
@@ -180,3 +227,51 @@ def damped(parts: Parts) -> Numbers:
         "delta": best["measured best δ"], "length": best["its length"],
         "unbiased": float(rules["δ = 1, unbiased"]["best length, mean"]),
     }  # fmt: skip
+
+
+def leakage(parts: Parts) -> Numbers:
+    """Return how well each method's rows are recovered, by model and rows of a client, and the controls."""
+    numbers: dict[str, Any] = {}
+    for row in table(parts, "leakage", "audit"):
+        if row["data"] == "MNIST":
+            where = f"{'logistic' if row['model'].startswith('logistic') else 'network'}_{row['rows']}"
+            name = attacked(row["method"])
+            numbers |= {
+                f"{name}_{where}": leading_float(row["its PSNR"]), f"{name}_share_{where}": row["recognised"],
+                f"control_{where}": leading_float(row["no attack"]),
+            }  # fmt: skip
+            if name == "dsgd":
+                numbers[f"dlg_{where}"] = abs(round(leading_float(row["paper's DLG"])))
+    evidence = " ".join(claim.evidence for claim in parts["leakage"].findings.claims)
+    (numbers["error"],) = set(re.findall(r"to (\S+) in double precision", evidence))
+    return numbers
+
+
+def attacked(method: str) -> str:
+    """Return a method of the studies on leakage as a name.
+
+    >>> attacked("LoSAC, T = 1, M = 5")
+    'losac_t1_m5'
+    """
+    return re.sub(r"\W+", "_", method.lower().replace(" = ", ""))
+
+
+def privacy(parts: Parts) -> Numbers:
+    """Return what compression and noise do to the recovery, and what noise costs against neither clipping nor noise."""
+    numbers: dict[str, Any] = {}
+    plain: dict[str, float] = {}
+    for row in table(parts, "privacy", "compression"):
+        name = attacked(row["method"])
+        if row["upload"] == "as it is":
+            plain[name] = leading_float(row["accuracy"].removesuffix(" %"))
+        else:
+            upload = {"8 bits": "bits", "10 % largest": "largest"}.get(row["upload"], "random")
+            numbers[f"{name}_{upload}"] = leading_float(row["recovered, dB"])
+    for row in table(parts, "privacy", "noise"):
+        name, accuracy = attacked(row["method"]), leading_float(row["accuracy"].removesuffix(" %"))
+        if row["noise at"] == "nowhere":
+            numbers[f"{name}_clipped"] = plain[name] - accuracy
+        elif (row["noise at"], row["z"]) == ("client", "0.03"):
+            numbers |= {f"{name}_cost": plain[name] - accuracy, "z": row["z"]}
+            numbers["epsilon"] = f"{leading_float(row['ε, server']):,.0f}".replace(",", " ")
+    return numbers

@@ -29,7 +29,10 @@ FORMAT, OLD_FORMAT = "losac results 2", "losac results 1"
 
 
 class Stored(NamedTuple):
-    """What was measured, with which options, in how many jobs and seconds, on what, when and by which commit."""
+    """What was measured, with which options, in how many jobs and seconds, on what, when and by which commit.
+
+    A ``note`` says where these runs differ from what the study would run today.
+    """
 
     frame: pd.DataFrame
     options: Options
@@ -38,6 +41,7 @@ class Stored(NamedTuple):
     devices: tuple[str, ...]
     date: str = ""
     commit: str = ""
+    note: str = ""
 
 
 class Part(NamedTuple):
@@ -95,7 +99,7 @@ def read_results(study: Study, folder: Path) -> Stored:
     frame = read_frame(folder / "results.csv.gz")
     return Stored(
         frame, options, content["jobs"], content["seconds"], tuple(content["devices"]), content.get("date", ""),
-        content.get("commit", ""),
+        content.get("commit", ""), content.get("note", ""),
     )  # fmt: skip
 
 
@@ -135,19 +139,19 @@ def _write(content: Mapping[str, Any], path: Path) -> None:
 
 
 def _provenance(stored: Stored, path: Path) -> dict[str, str]:
-    """Return the day and the commit: those of before where nothing was measured since, else those of now."""
+    """Return the day, the commit and the note: those of before where nothing was measured since, else of now."""
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         before = {}
     if "date" in before and (before.get("seconds"), before.get("jobs")) == (stored.seconds, stored.jobs):
-        return {"date": before["date"], "commit": before["commit"]}
+        return {name: before[name] for name in ("date", "commit", "note") if name in before}
     return {"date": date.today().isoformat(), "commit": _commit()}
 
 
 @lru_cache(maxsize=1)
 def _commit() -> str:
-    """Return the commit of this checkout, with a plus where files of it were changed; empty outside a checkout."""
+    """Return the commit of this checkout; empty outside one, and where files were changed: it would not be what ran."""
     here = Path(__file__)
     own, state = ["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty=+", "--exclude=*"]
     try:
@@ -157,4 +161,4 @@ def _commit() -> str:
         ]
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return said[-1].strip()
+    return "" if said[-1].strip().endswith("+") else said[-1].strip()

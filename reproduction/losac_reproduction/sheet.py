@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure as Drawing
     from matplotlib.font_manager import FontProperties
 
@@ -20,8 +20,6 @@ LEADING = 1.22
 FAMILIES = ("STIXGeneral", "DejaVu Sans")
 """matplotlib brings both; the second has the letters that the first lacks."""
 GREY = "0.4"
-DOTS = 250
-"""Of pictures, on an inch of paper."""
 
 
 class TextLook(NamedTuple):
@@ -81,8 +79,33 @@ def wrap(text: str, width: float, look: TextLook) -> list[str]:
     return lines[1:]
 
 
+def _placed(drawing: Drawing, share: float, left: float, bottom: float) -> Artist:
+    """Return an artist that draws a figure at a place of a page, in inches, and smaller: as vectors in a PDF."""
+    from matplotlib.artist import Artist
+
+    class Placed(Artist):
+        """The figure, which PDF scales as a whole."""
+
+        def draw(self, renderer: Any) -> None:
+            from matplotlib.backends.backend_pdf import Op
+
+            drawing.set_dpi(72)
+            file = renderer.file
+            size = file.width, file.height
+            file.output(*renderer.gc.finalize())
+            file.output(Op.gsave)
+            file.output(share, 0, 0, share, 72 * left, 72 * bottom, Op.concat_matrix)
+            file.width, file.height = drawing.get_size_inches()  # nothing beyond these is drawn
+            drawing.draw(renderer)
+            file.width, file.height = size
+            file.output(*renderer.gc.finalize())
+            file.output(Op.grestore)
+
+    return Placed()
+
+
 class Sheet:
-    """A page; ``y`` is how far it is filled, in inches from the top."""
+    """A page; ``y`` is how far it is filled, in inches from the top. It is saved as PDF."""
 
     def __init__(self) -> None:
         from matplotlib.figure import Figure as Drawing
@@ -132,6 +155,7 @@ class Sheet:
         size: float,
         groups: Sequence[tuple[str, int]] = (),
         lined: bool = True,
+        gap: float = 0.35,
     ) -> None:
         """Add a table over the whole width; text in cells is broken into lines.
 
@@ -141,6 +165,7 @@ class Sheet:
           size: of the letters, in points.
           groups: heads over several columns each, with their number.
           lined: whether there are lines between the rows.
+          gap: between the rows, in units of the size of the letters.
         """
         total, pad = sum(column.share for column in columns), 0.04
         widths = [INNER * column.share / total for column in columns]
@@ -156,7 +181,7 @@ class Sheet:
                     x = start + width - pad if right else start + pad
                     y = self.y + (place + 1) * step - 0.22 * size * POINT
                     self.line(text, x, y, look, "right" if right else "left")
-            self.y += max(map(len, broken)) * step + 0.35 * size * POINT
+            self.y += max(map(len, broken)) * step + gap * size * POINT
 
         self.rule(self.y, 0.9)
         self.gap(0.02)
@@ -189,21 +214,10 @@ class Sheet:
         self.gap(0.06)
 
     def picture(self, drawing: Drawing, width: float = INNER) -> None:
-        """Add a drawing as a picture in the middle, so many inches wide."""
-        from matplotlib.image import imread
-
+        """Add a drawing in the middle, so many inches wide: its letters and lines shrink with it."""
         across, high = drawing.get_size_inches()
-        height = width * high / across
-        kept = io.BytesIO()
-        drawing.savefig(kept, format="png", dpi=DOTS * width / across, facecolor="white")
-        kept.seek(0)
-        left = (WIDTH - width) / 2
-        axes = self.drawing.add_axes(
-            (left / WIDTH, 1 - (self.y + height) / HEIGHT, width / WIDTH, height / HEIGHT), frameon=False
-        )
-        axes.imshow(imread(kept), aspect="auto", interpolation="antialiased")
-        axes.set_axis_off()
-        self.y += height
+        self.y += width * high / across
+        self.drawing.add_artist(_placed(drawing, width / across, (WIDTH - width) / 2, HEIGHT - self.y))
 
     def foot(self, text: str, number: str) -> None:
         """Put a line below the lower margin: text on the left, the number of the page on the right."""

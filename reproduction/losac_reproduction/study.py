@@ -64,13 +64,17 @@ class JobResult(NamedTuple):
 
 
 class ResultTable(NamedTuple):
-    """A table: ``name`` is its file's, cells are text, numbers or None."""
+    """A table: ``name`` is its file's, cells are text, numbers or None.
+
+    A page shows it where it is ``inline``, or by its length if that is None; else it links to the file.
+    """
 
     name: str
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+    inline: bool | None = None
 
 
 class Figure(NamedTuple):

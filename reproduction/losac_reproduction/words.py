@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any, NamedTuple
@@ -24,7 +25,16 @@ def say(template: str, numbers: Mapping[str, Any]) -> str:
     ...     "lost": float("nan")})
     '1.00, 2.00 of 3, 50.0 %, diverged'
     """
-    return _Words().vformat(template, (), numbers)
+    return typeset(_Words().vformat(template, (), numbers))
+
+
+def typeset(text: str) -> str:
+    """Return text with minus signs before its negative numbers, instead of hyphens.
+
+    >>> typeset("-12 % to -0.5, by 1e-4 on 2026-11-19")
+    '−12 % to −0.5, by 1e-4 on 2026-11-19'
+    """
+    return re.sub(r"(?<![\w.-])-(?=\.?\d)", "−", text)
 
 
 def told(value: Any, spec: str = "") -> str:
@@ -49,7 +59,7 @@ def shown(cell: Any) -> str:
     >>> shown(0.123456), shown(None), shown(12), shown("57 ± 3")
     ('0.123', '–', '12', '57 ± 3')
     """
-    return "–" if cell is None else f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+    return "–" if cell is None else typeset(f"{cell:.3g}" if isinstance(cell, float) else str(cell))
 
 
 def span(values: Iterable[float], spec: str) -> str:

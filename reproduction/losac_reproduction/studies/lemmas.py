@@ -6,6 +6,7 @@ the progress of a round, rounds that could follow are played from the states of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -197,11 +198,12 @@ CLAIMS = (
     Statement(
         "Each round satisfies E‖x⁺ − x*‖² ≤ −(2ηST/N)(f(x) − f*) + (1 − ηh)‖x − x*‖² + λ'η² + ν'η³ with some "
         "positive h, λ' and ν'.", "Lemma 2", "holds if least > 0 | fails",
-        "With a small step it holds without λ' and ν' and with h of at least {least:.2g} μST/N, at all {looks} states "
-        "looked at; at longer steps it needs λ': {needed}. The h that the appendix derives is another matter: it is "
-        "negative (Theorem 1).",
+        "At the {SURE} smallest steps {good} of {looks} states satisfy it with a positive h and without λ' and ν' "
+        "({each}).{grows} The least λ' that it needs with h = 0, by η in units of S/(NML): {needed}. The h that the "
+        "appendix derives is another matter: it is negative (Theorem 1).",
         "Holds if, at the {SURE} smallest steps, every state looked at satisfies it with some positive h and without "
-        "λ' and ν', which then only have to cover longer steps. States within rounding of the optimum do not count.",
+        "λ' and ν', which then only have to cover longer steps. A λ' that has to grow as 1/η is no constant: λ'η² is "
+        "then of the order of η, as the progress itself. States within rounding of the optimum do not count.",
     ),
     Statement(
         "The proof of Lemma 2 bounds ‖∇f(z) − ∇f(y)‖² by L‖z − y‖², and the distance of any two points by 2(δ − σ)/μ.",
@@ -226,7 +228,8 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     rates = [one.rate for (_, share, _), row in rounds.items() if share in small for one in row]
     numbers = {
         "violated": totals, "draws": number, "problems": " and ".join(TITLES[p] for p in problems), "SURE": SURE,
-        "least": min(rates), "looks": len(rates), "needed": _needed(rounds),
+        "least": min(rates), "looks": len(rates), "good": sum(rate > 0 for rate in rates),
+        "each": _satisfied(rounds, small), "grows": _grows(rounds), "needed": _needed(rounds),
     }  # fmt: skip
     rows = [
         [name, text, *(f"{int(sum(violated[name, p]))} of {int(sum(draws[name, p]))}" for p in problems),
@@ -239,8 +242,8 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     tables = [ResultTable("inequalities", "The appendix's inequalities", columns, rows, note), _progress_table(rounds)]
     summary = (
         f"The inequalities of Appendix A hold at all of {number} random points. Two steps of the proof of Lemma 2 do "
-        f"not. A round of LoSAC makes the progress that Lemma 2 states, with h of at least {min(rates):.2g} μST/N at "
-        "small steps."
+        f"not. With small steps a round of LoSAC makes the progress that Lemma 2 states at {numbers['good']} of "
+        f"{len(rates)} states ({numbers['each']}).{numbers['grows']}"
         if not any(totals[name] for name in EXACT) else f"Violations at {number} random points: {totals}."
     )  # fmt: skip
     caption = (
@@ -248,6 +251,31 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
         "line for each step size, in units of S/(NML). Below 0 the lemma needs λ'. Means over the seeds."
     )
     return Findings(summary, judge(CLAIMS, numbers), tables, [Figure("progress", caption, lambda: _draw(rounds))])
+
+
+def _satisfied(rounds: Rounds, small: Sequence[float]) -> str:
+    """Say at how many states of each problem the progress is there at small steps."""
+    rates: dict[str, list[float]] = {}
+    for (problem, share, _), row in rounds.items():
+        if share in small:
+            rates.setdefault(problem, []).extend(one.rate for one in row)
+    return ", ".join(f"{TITLES[p]} {sum(v > 0 for v in values)} of {len(values)}" for p, values in rates.items())
+
+
+def _grows(rounds: Rounds) -> str:
+    """Say how the λ' that the first state needs goes with the step; it is the same state for every step."""
+    said = ""
+    for problem in dict.fromkeys(key[0] for key in rounds):
+        noise = {share: max(one.noise for one in row) for (p, share, at), row in rounds.items()
+                 if (p, at) == (problem, 0) and row}  # fmt: skip
+        if len(noise) > 1 and min(noise.values()) > 0:
+            power = np.polyfit(np.log(list(noise)), np.log(list(noise.values())), 1)[0]
+            (short, most), (long, least) = min(noise.items()), max(noise.items())
+            said += (
+                f" On {TITLES[problem]} the first state, which is the same for every step, needs a λ' of {least:.2g} "
+                f"at η = {long:g} and of {most:.2g} at {short:g}: it goes as η^{power:.2f}, so that no constant does."
+            )
+    return said
 
 
 def _needed(rounds: Rounds) -> str:

@@ -237,7 +237,10 @@ def _summary(cases: Sequence[Defended], control: float) -> str:
             f"{label(method)}: from z = {first.noise:g} on, which costs {cost:.1f} points of accuracy and is worth "
             f"ε = {first.epsilon['server']:.2g} against the server"
         )
-    ends = f"Noise at the clients brings the recovery of their rows below the class mean. {'; '.join(parts)}. "
+    ends = (
+        "Noise at the clients brings the recovery of their rows below the class mean; what it costs is against runs "
+        f"with neither clipping nor noise. {'; '.join(parts)}. "
+    )
     return (ends if parts else "") + " ".join(
         _proven(cases, adversary, who)
         for adversary, who in (("server", "the server itself"), ("outside", "whoever sees only what the server sends"))

@@ -43,7 +43,8 @@ from losac_reproduction.frame import cells
 from losac_reproduction.methods import NAMES, name_of
 from losac_reproduction.panels import DECADE, Panel, draw, look_of, mark, plain_log
 from losac_reproduction.problems import DATASETS, OUTPUTS, PREPROCESSING, START, algorithm
-from losac_reproduction.studies.fair import SAME, SAME_WORDS, random_steps, settings_of
+from losac_reproduction.studies.fair import SAME, SAME_WORDS, TIED_WORDS, random_steps, settings_of
+from losac_reproduction.studies.fair import tied as not_told_apart
 from losac_reproduction.study import Figure, Findings, Job, Options, ResultTable, Study
 from losac_reproduction.words import Interval, interval, known, mean
 
@@ -439,12 +440,12 @@ def ordered(rows: Sequence[Row], name: str) -> list[Row]:
 
 
 def tied(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return, of ordered rows, the best and those whose difference from it lies within both 95 % intervals."""
+    """Return, of ordered rows, the best and those not told apart from it: see ``fair.tied``."""
     best = rows[0].reached(name) if rows else None
     if best is None:
         return []
     values = [(row, row.reached(name)) for row in rows]
-    return [row for row, v in values if v is not None and abs(v.mean - best.mean) <= np.hypot(v.half, best.half)]
+    return [row for row, value in values if value is not None and not_told_apart(value, best)]
 
 
 def title_of(method: str) -> str:
@@ -469,7 +470,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     caption = (
         "Rounds and MB sent up until the target was sustained, every method tuned for rounds (left) and for bytes "
         "(right), the best at the top: those that contact only sampled clients. Points: mean; bars: 95 % interval over "
-        "seeds and draws; purple: LoSAC. Methods of which a run did not reach the target are left out."
+        "seeds and draws; blue: LoSAC. Methods of which a run did not reach the target are left out."
     )
     figures = [
         Figure(f"rank-{data}-{_file(where)}", f"{_title(where)}. {caption}", partial(_draw, where, rounds, up))
@@ -502,8 +503,8 @@ def _winners(rounds: Mapping[Where, list[Row]], up: Mapping[Where, list[Row]]) -
                  "not there" if ours is None else f"{title_of(order[ours].method)}: {ours + 1} of {len(order)}", away]
             )  # fmt: skip
     note = (
-        "Methods that contact only sampled clients, each tuned for the criterion. *Not told apart*: the difference "
-        "lies within the 95 % intervals of both over seeds and draws. *Times the best's*: LoSAC's mean over the best's."
+        "Methods that contact only sampled clients, each tuned for the criterion. *Not told apart*: "
+        f"{TIED_WORDS} over seeds and draws. *Times the best's*: LoSAC's mean over the best's."
     )
     columns = ("setting", "criterion", "best", "not told apart from it", "LoSAC's best place", "times the best's")
     return ResultTable("winners", "Who wins where", columns, lines, note)

@@ -229,7 +229,8 @@ def tables(found: Found, name: Callable[[Case], str]) -> list[ResultTable]:
         ("rounds", "Rounds to 85 % test accuracy", ".0f", "never", lambda runs: runs["reached"],
          "The first round at 85 % or more, mean ± standard deviation over the seeds that reach it."),
         ("sustained", "Sustained rounds to 85 % test accuracy", ".0f", "never", lambda runs: runs["stayed"],
-         "The first of five rounds in a row at 85 % or more, mean ± standard deviation over the seeds that have one."),
+         "The first of five evaluations in a row at 85 % or more, mean ± standard deviation over the seeds that have "
+         "one."),
         ("fluctuation", "Fluctuation of the test accuracy, points per round", ".3f", "diverged",
          lambda runs: 100 * runs["late"],
          "Total variation less net change over the second half of the rounds, per evaluation: 0 for a curve that only "
@@ -366,7 +367,7 @@ HELPS = Statement(
     "{text}", ALL, "holds if right == of | holds in part if right or some | fails",
     "LoSAC, {trails}.",
     "Holds if from the least value to the greatest the accuracy rises and the sustained rounds to 85 % fall in every "
-    "series, in part if one of the two does in some.",
+    "series, both by more than the spread of the seeds; in part if one of the two does in some.",
 )  # fmt: skip
 FEDCM_HELPED = Statement(
     "More clients lead to a higher performance of FedCM.", BOTH, MOST,
@@ -444,9 +445,10 @@ FLUCTUATES = Statement(
 )  # fmt: skip
 GROWS = Statement(
     "More local iterations lead to larger fluctuations of MimeSVRG.", BOTH,
-    "holds if grows == of | holds in part if whole | fails",
+    "holds if grows == of and whole | holds in part if whole | fails",
     "Back and forth of its accuracy in the second half, points per round, for {varied}: {own:.2f|diverged}.",
-    "Holds if they grow with every T; in part if they are larger at the largest T than at the smallest.",
+    "Holds if they grow with every T, and from the smallest T to the largest by more than the spread of the seeds; in "
+    "part if only the latter.",
 )  # fmt: skip
 
 
@@ -456,6 +458,8 @@ def varied(cases: Sequence[Case]) -> str:
     >>> varied([Case("mnist", "iid", 10, 5), Case("mnist", "iid", 30, 5)])
     'S = 10, 30'
     """
+    if len({case.partition for case in cases}) > 1:
+        return f"c = {', '.join(case.partition.partition(':')[2] for case in cases)}"
     parameter = _parameter(cases)
     return f"{parameter} = {', '.join(str(case.value(parameter)) for case in cases)}"
 
@@ -480,16 +484,22 @@ def more_helps(found: Found, all_series: Sequence[Sequence[Case]], text: str) ->
         runs = [found[case]["losac"] for case in series]
         accuracy = [100 * last(one, "accuracy") for one in runs]
         first, stayed = [mean(one["reached"], math.inf) for one in runs], [sustained(one) for one in runs]
-        better, faster = accuracy[-1] > accuracy[0], stayed[-1] < stayed[0]
+        better = beyond(-runs[0]["accuracy"][:, -1], -runs[-1]["accuracy"][:, -1])
+        faster = beyond(runs[0]["stayed"], runs[-1]["stayed"])
         right += better and faster
         some += better or faster
         parts.append(
-            f"{series[0].data.upper()}, {series[0].kind}, {varied(series)}: accuracy {told(accuracy, '.1f')} %, "
-            f"sustained rounds to 85 % {told(stayed, '.0f|never')} (first {told(first, '.0f|never')}), last loss "
+            f"{series[0].data.upper()}, {series[0].kind}, {varied(series)}: accuracy {told(accuracy, '.1f')} % "
+            f"({_rise(better)}), sustained rounds to 85 % {told(stayed, '.0f|never')} ({_rise(faster)}; first "
+            f"crossings {told(first, '.0f|never')}), last loss "
             f"{told(losses(found, series, 'losac'), '.3f|diverged')}"
         )
     numbers = {"right": right, "some": some, "of": len(all_series), "text": text, "trails": "; ".join(parts)}
     return judge([HELPS], numbers)
+
+
+def _rise(there: bool) -> str:
+    return "beyond the spread" if there else "within the spread of the seeds"
 
 
 def _trail(found: Found, series: Sequence[Case], method: str) -> str:
@@ -623,5 +633,6 @@ def fluctuates_more(found: Found, series: Sequence[Case]) -> list[JudgedClaim]:
     """Judge that MimeSVRG's fluctuations on sorted data grow with the local steps."""
     own = fluctuations(found, series, "mime_svrg")
     grows = sum(b > a for a, b in pairwise(own))
-    numbers = {"own": own, "grows": grows, "whole": own[-1] > own[0], "of": len(own) - 1}
+    few, many = (found[case]["mime_svrg"]["late"] for case in (series[0], series[-1]))
+    numbers = {"own": own, "grows": grows, "whole": beyond(many, few), "of": len(own) - 1}
     return judge([GROWS], numbers | {"varied": varied(series)})

@@ -1,7 +1,8 @@
 """Theorem 1: how fast LoSAC and its rivals converge, and how its rounds depend on T and S.
 
 On strongly convex problems with sampled clients and sampled blocks, in double precision, to 1e-10 of the way to an
-optimum that is known to rounding. Every method's step size is the best of the same grid.
+optimum that is known to rounding. Every method's step size is the best of the same grid, which goes on where the best
+lies on its edge.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from losac_reproduction.convex import convex, method, unit
 from losac_reproduction.frame import cells
 from losac_reproduction.methods import name_of
 from losac_reproduction.panels import DECADE, Panel, draw, handle, line_of, mark
+from losac_reproduction.studies import fair
+from losac_reproduction.studies.fair import SAME_WORDS
 from losac_reproduction.study import Figure, Findings, Job, Options, ResultTable, Study
 from losac_reproduction.words import known, mean, told
 
@@ -35,7 +38,17 @@ LOSAC: dict[str, dict[str, Any]] = {
 """The settings of LoSAC's variants."""
 REAL = ("losac", "losac-exact", "losac-damped", "scaffold", "fedavg", "fedcm")
 """The methods that w8a is given to; the others are compared on the quadratic and on a9a."""
+PRINTED = "fedsaga-printed"
+SAME = {**fair.SAME, "fednova": "fedavg"}
+"""Methods that are another one here, where nothing is regularised and all clients take the same number of steps."""
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{member: ("losac", settings) for member, settings in LOSAC.items()},
+    PRINTED: ("fedsaga", {"average": "all"}),
+}
+"""The algorithm and its settings, where a member is not an algorithm with its defaults."""
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+FURTHER = {SHARES[0]: (0.003, 0.001), SHARES[-1]: (100.0,)}
+"""The steps that are tried as well where the best one is the shortest, or the longest."""
 STEPS, TARGET = 5, 1e-10
 ROUNDS = {"quadratic": 1000, "a9a": 1000, "w8a": 1000}
 FEWER = {"local_svrg": 400}
@@ -43,7 +56,10 @@ FEWER = {"local_svrg": 400}
 PAPER = {"MNIST, N = 100": (60000, 100), "MNIST, N = 1000": (60000, 1000), "HAR": (7352, 100), "ESR": (9200, 100)}
 """The paper's |D| and N."""
 TITLES = {"quadratic": "least squares", "a9a": "a9a", "w8a": "w8a"}
-VARIANTS = {"losac-exact": "LoSAC, exact, δ = 1", "losac-damped": "LoSAC, exact, δ = 0.1"}
+VARIANTS = {
+    "losac-exact": "LoSAC, exact, δ = 1", "losac-damped": "LoSAC, exact, δ = 0.1",
+    PRINTED: "FedSaga (1/N, as printed)",
+}  # fmt: skip
 COLOURED = (*LOSAC, "scaffold", "fedavg", "mime_svrg", "local_svrg")
 """The methods with a colour of their own; the others are grey."""
 KINDS = {"small": "at the smallest common η", "large": "at the largest common η", "best": "each at its best η"}
@@ -116,8 +132,8 @@ _COST = {"quadratic": 1.0, "a9a": 5.0, "w8a": 12.0}
 
 
 def members() -> list[str]:
-    """Return all methods that sample clients, LoSAC in its variants."""
-    return [*LOSAC, *(name for name, cls in ALGORITHMS.items() if cls.partial and name != "losac")]
+    """Return all methods that sample clients, LoSAC in its variants and FedSaga in both readings."""
+    return [*LOSAC, PRINTED, *(name for name, cls in ALGORITHMS.items() if cls.partial and name != "losac")]
 
 
 def jobs(options: Options) -> list[Job]:
@@ -135,11 +151,11 @@ def jobs(options: Options) -> list[Job]:
         rounds = FEWER.get(member, ROUNDS[problem]) if problem != "quadratic" else ROUNDS[problem]
         several = seeds if problem == "quadratic" and not options.quick else seeds[:1]
         arguments = {"problem": problem, "member": member, "rounds": rounds, "seeds": several}
-        found.append(Job(measure_rate, arguments, f"Theorem 1: {problem}, {member}", _COST[problem], version=2))
+        found.append(Job(measure_rate, arguments, f"Theorem 1: {problem}, {member}", _COST[problem], version=3))
     for problem, t, s in sizes:
         several = seeds if problem == "quadratic" and not options.quick else seeds[:1]
         arguments = {"problem": problem, "t": t, "s": s, "seeds": several}
-        found.append(Job(measure_size, arguments, f"Theorem 1: {problem}, T = {t}, S = {s}", _COST[problem], version=2))
+        found.append(Job(measure_size, arguments, f"Theorem 1: {problem}, T = {t}, S = {s}", _COST[problem], version=3))
     return found
 
 
@@ -150,7 +166,14 @@ def _sizes(problem: str) -> list[tuple[int, int]]:
 
 
 def _sweep(
-    problem: str, member: str, steps: int, sampled: int, rounds: int, seeds: list[int], points: int
+    problem: str,
+    member: str,
+    steps: int,
+    sampled: int,
+    rounds: int,
+    seeds: list[int],
+    points: int,
+    shares: Sequence[float] = SHARES,
 ) -> list[Any]:
     """Return (share, seed, rounds, distances) of every run; distances end where a run left the finite numbers.
 
@@ -159,31 +182,25 @@ def _sweep(
     from losac.simulation import sweep
 
     made = convex(problem)
-    name, settings = ("losac", LOSAC[member]) if member in LOSAC else (member, {})
+    name, settings = SETTINGS.get(member, (member, {}))
     one = unit(made, name, settings)
     chosen = method(made, name, 1.0, steps, **settings)
     runs = sweep(
-        made.task, chosen, {"step_size": [share * one for share in SHARES]}, seeds, rounds=rounds,
+        made.task, chosen, {"step_size": [share * one for share in shares]}, seeds, rounds=rounds,
         clients_per_round=sampled, eval_every=max(1, rounds // points), loss_every=rounds, dtype="float64",
     ).members  # fmt: skip
-    pairs = [(share, seed) for share in SHARES for seed in seeds]
+    pairs = [(share, seed) for share in shares for seed in seeds]
     return [(share, seed, run.rounds, run.metric("distance"), run.diverged) for (share, seed), run in zip(pairs, runs)]
 
 
 def measure_rate(problem: str, member: str, rounds: int, seeds: list[int]) -> dict[str, Any]:
     """Return how far a method comes with every step size, and the curve of the best one."""
     made = convex(problem)
-    runs = _sweep(problem, member, STEPS, made.sampled, rounds, seeds, 200)
-    rows = [
-        {
-            "share": share,
-            "seed": seed,
-            "reached": None if diverged is not None else reach(at, distance, TARGET),
-            "level": None if diverged is not None else level(distance),
-            "rate": None if diverged is not None else rate(at, distance),
-        }
-        for share, seed, at, distance, diverged in runs
-    ]
+    sweep = partial(_sweep, problem, member, STEPS, made.sampled, rounds, seeds, 200)
+    runs = sweep()
+    if more := FURTHER.get(best_share(rate_rows(runs)) or SHARES[0]):
+        runs += sweep(more)
+    rows = rate_rows(runs)
     best = best_share(rows)
     curve = next(((at, d) for share, seed, at, d, _ in runs if share == best and seed == seeds[0]), None)
     kept = (
@@ -194,15 +211,46 @@ def measure_rate(problem: str, member: str, rounds: int, seeds: list[int]) -> di
     return {"rows": rows, "best": best, "curve": kept}
 
 
+def rate_rows(runs: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what each run reached, where it ended, and its factor per round."""
+    return [
+        {
+            "share": share,
+            "seed": seed,
+            "reached": None if diverged is not None else reach(at, distance, TARGET),
+            "level": None if diverged is not None else level(distance),
+            "rate": None if diverged is not None else rate(at, distance),
+        }
+        for share, seed, at, distance, diverged in runs
+    ]
+
+
 def measure_size(problem: str, t: int, s: int, seeds: list[int]) -> list[dict[str, Any]]:
     """Return the rounds that LoSAC as printed needs to come near the optimum, with every step size."""
     plan = SCALING[problem]
     rounds = int(np.clip(plan.work // t, 500, plan.work))
-    runs = _sweep(problem, "losac", t, s, rounds, seeds, 250)
+    sweep = partial(_sweep, problem, "losac", t, s, rounds, seeds, 250)
+    rows = size_rows(sweep(), plan.target)
+    if more := FURTHER.get(soonest(rows) or SHARES[0]):
+        rows += size_rows(sweep(more), plan.target)
+    return rows
+
+
+def size_rows(runs: Sequence[Any], target: float) -> list[dict[str, Any]]:
+    """Return the rounds that each run needed."""
     return [
-        {"share": share, "seed": seed, "reached": None if diverged is not None else reach(at, d, plan.target)}
+        {"share": share, "seed": seed, "reached": None if diverged is not None else reach(at, d, target)}
         for share, seed, at, d, diverged in runs
     ]
+
+
+def soonest(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the step with which the target is reached soonest with every seed; None where there is none."""
+    found: dict[float, list[float | None]] = {}
+    for row in rows:
+        found.setdefault(row["share"], []).append(row["reached"])
+    there = {share: mean(reached) for share, reached in found.items() if None not in reached}
+    return min(there, key=lambda share: there[share]) if there else None
 
 
 def reach(rounds: np.ndarray, distance: np.ndarray, target: float) -> float | None:
@@ -296,12 +344,21 @@ def rates_of(frame: pd.DataFrame) -> Rates:
         shares = [share for *others, share in runs["level"] if tuple(others) == key]
         mine = {name: values.get((*key, best), []) for name, values in runs.items()}
         reached, factors = mean(mine["reached"]), known(mine["rate"])
+        if key[1] in SAME:
+            continue
         found.setdefault(key[0], {})[key[1]] = {
+            "seeds": len(mine["level"]), "after": _rounds_of(frame, key),
             "best": best, "edge": best in (min(shares), max(shares)), "reached": reached,
             "rate": float(np.mean(factors)) if np.isfinite(reached) and factors else np.nan,
             "level": mean(mine["level"]), "rounds": rounds.get(key, []), "distance": curves.get(key, []),
         }  # fmt: skip
     return found
+
+
+def _rounds_of(frame: pd.DataFrame, key: tuple[str, str]) -> int:
+    """Return after how many rounds a method's runs ended."""
+    mine = frame[(frame["data"] == key[0]) & (frame["method"] == key[1])]
+    return int(mine["rounds"].iloc[0])
 
 
 def exponents(shares: Mapping[tuple[int, float], Sequence[float]]) -> dict[str, Any]:
@@ -312,8 +369,10 @@ def exponents(shares: Mapping[tuple[int, float], Sequence[float]]) -> dict[str, 
       shares: by T or S and the step, the rounds of each seed, NaN where it did not come so far.
     """
     table: dict[int, dict[float, float]] = {}
+    tried: dict[int, list[float]] = {}
     for (size, share), reached in sorted(shares.items()):
         row = table.setdefault(size, {})
+        tried.setdefault(size, []).append(share)
         if len(known(reached)) == len(reached):
             row[share] = float(np.mean(reached))
     common = set.intersection(*(set(row) for row in table.values())) if table else set()
@@ -322,7 +381,11 @@ def exponents(shares: Mapping[tuple[int, float], Sequence[float]]) -> dict[str, 
         "large": {size: row[max(common)] for size, row in table.items()} if common else {},
         "best": {size: min(row.values()) for size, row in table.items() if row},
     }
-    return found | {f"{name}_exponent": slope(values) for name, values in found.items()}
+    edges = {
+        size: min(row, key=lambda share: row[share]) in (min(tried[size]), max(tried[size]))
+        for size, row in table.items() if row
+    }  # fmt: skip
+    return found | {"edges": edges} | {f"{name}_exponent": slope(values) for name, values in found.items()}
 
 
 def slope(found: Mapping[int, float]) -> float | None:
@@ -365,8 +428,16 @@ def _summary(rates: Rates) -> str:
         there = [f"{title_of(m)} {v['reached']:.0f}" for m, v in mine.items() if np.isfinite(v["reached"])]
         rest = known(v["level"] for v in mine.values() if not np.isfinite(v["reached"]))
         nearest = f"; the other {len(rest)} end at {min(rest):.1g} or farther" if rest else ""
-        parts.append(f"{TITLES[problem]}: {', '.join(there) or 'nobody'}{nearest}")
-    return f"Rounds to 1e-10 of the distance at the start, best step of each. {'. '.join(parts)}."
+        seeds = max(value["seeds"] for value in mine.values())
+        after = max(value["after"] for value in mine.values())
+        parts.append(
+            f"{TITLES[problem]} ({seeds} seed{'s' if seeds > 1 else ''}, {after} rounds): "
+            f"{', '.join(there) or 'nobody'}{nearest}"
+        )
+    return (
+        f"Rounds to 1e-10 of the distance at the start, best step of each on one grid. {'. '.join(parts)}. Where the "
+        "others end depends on the steps and the rounds: in more rounds, shorter steps come nearer."
+    )
 
 
 def _numbers(rates: Rates) -> dict[str, Any]:
@@ -433,10 +504,15 @@ def _rate_table(rates: Mapping[str, Mapping[str, Any]], problem: str) -> ResultT
             "–" if there else told(value["level"], ".1e"),
         ])  # fmt: skip
     left_out = ", ".join(title_of(name) for name, cls in ALGORITHMS.items() if not cls.partial)
+    seeds = max(value["seeds"] for value in rates.values())
     note = (
-        "Step in units of 1/L, for LoSAC as printed S/(NML), L the largest curvature of a client; with a star the "
-        "smallest or largest that was tried. Other settings as in the profiles. S-Local-SVRG asks all N clients for a "
-        f"full gradient in every other round. Left out, since they need all clients in every round: {left_out}."
+        f"{seeds} seed{'s' if seeds > 1 else ''}. Step in units of 1/L, for LoSAC as printed S/(NML), L the largest "
+        "curvature of a client. The grid goes from 0.01 to 30, and on to 0.001 or 100 where the best lies on its edge; "
+        "with a star the smallest or largest that was tried. *Else ends at*: the median over the last quarter of "
+        f"{max(value['after'] for value in rates.values())} rounds; in more rounds, shorter steps come nearer. "
+        f"{SAME_WORDS}, and FedNova is FedAvg where all clients take the same number of steps; each counts once. "
+        "FedSaga (1/N) is as Algorithm 1 prints it. Other settings as in the profiles. S-Local-SVRG asks all N clients "
+        f"for a full gradient in every other round. Left out, since they need all clients in every round: {left_out}."
     )
     columns = ["method", "best step", "rounds to 1e-10", "factor per round", "else ends at"]
     return ResultTable(f"rates-{problem}", f"Linear rates, {TITLES[problem]}", columns, rows, note)
@@ -444,12 +520,19 @@ def _rate_table(rates: Mapping[str, Mapping[str, Any]], problem: str) -> ResultT
 
 def _size_table(fits: Fits) -> ResultTable:
     rows = [
-        [TITLES[problem], letter, size, *(round(fit[k][size]) if size in fit[k] else None for k in KINDS)]
+        [
+            TITLES[problem],
+            letter,
+            size,
+            *(round(fit[k][size]) if size in fit[k] else None for k in KINDS),
+            "*" if fit["edges"].get(size) else None,
+        ]
         for (problem, letter), fit in fits.items()
         for size in sorted(fit["best"])
     ]
-    columns = ["problem", "varied", "value", *(f"rounds {title}" for title in KINDS.values())]
-    return ResultTable("sizes", "Rounds of LoSAC against T and S", columns, rows)
+    columns = ["problem", "varied", "value", *(f"rounds {title}" for title in KINDS.values()), "edge"]
+    note = "With a star where the best η is the smallest or the largest that was tried."
+    return ResultTable("sizes", "Rounds of LoSAC against T and S", columns, rows, note)
 
 
 def _draw_rates(rates: Rates) -> Drawing:
