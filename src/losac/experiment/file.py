@@ -12,9 +12,9 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from losac.experiment.options import Experiment
+from losac.experiment.options import Experiment, Method
 from losac.experiment.schema import ALGORITHM, COMPARE, PROBLEM, SIMULATION, field_choices, field_names, file_model
 from losac.experiment.settings import build_algorithms, override, split_entry, without_rivals
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from losac.algorithms import Algorithm
 
 Content = Mapping[str, Any]
+Options = TypeVar("Options", bound=Method)
 COMMON = ("step_size", "local_steps", "blocks")
 """Settings that a comparison takes for all of its algorithms from the section of one."""
 _OWN = ("seed", "target")
@@ -43,14 +44,18 @@ class File:
     algorithms: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
 
-    def fill(self, experiment: Experiment, given: Collection[str]) -> Experiment:
-        """Return the experiment with the file's options, unless the command line gives them."""
-        return dataclasses.replace(experiment, **{k: v for k, v in self.options.items() if k not in given})
+    def fill(self, options: Options, given: Collection[str]) -> Options:
+        """Return options with those of the file that they have, unless the command line gives them."""
+        known = {each.name for each in dataclasses.fields(options)} - set(given)
+        return dataclasses.replace(options, **{k: v for k, v in self.options.items() if k in known})
 
-    def build_algorithm(self, experiment: Experiment) -> Algorithm:
-        """Return the file's algorithm; settings from the command line replace the file's."""
+    def build_algorithm(self, experiment: Method, **usual: Any) -> Algorithm:
+        """Return the file's algorithm; settings from the command line replace the file's.
+
+        ``usual`` are settings that replace the data set's defaults.
+        """
         entry = str(self.algorithm), self.settings
-        (algorithm,) = build_algorithms([entry], {}, {}, experiment.usual_settings())
+        (algorithm,) = build_algorithms([entry], {}, {}, experiment.usual_settings() | usual)
         wide, given = experiment.chosen()
         return override(algorithm, given | wide)
 
