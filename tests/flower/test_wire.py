@@ -19,7 +19,7 @@ import losac
 from flower_loop import LoopGrid, loop, over_the_wire
 from fuzz_wire import Wire, content_of, fuzz
 from losac.federation.errors import RefusedError
-from losac.flower import Rules, Strategy
+from losac.flower import Limits, Rules, Strategy
 from losac.flower.app import make_strategy
 from losac.flower.records import read_order
 from losac.flower.transport import FlowerTransport
@@ -213,6 +213,16 @@ def test_mutated_messages_in_both_directions_break_nothing():
 
 
 # --- the configuration
+
+
+def test_limits_are_given_as_a_value_or_as_keywords():
+    rules = Rules(clients=4, clients_per_round=4)
+    assert Strategy(SCAFFOLD, rules, deadline=5.0, attempts=3).limits == Limits(deadline=5.0, attempts=3)
+    assert Strategy(SCAFFOLD, rules, limits=Limits(deadline=5.0), patience=1.0).limits == Limits(
+        deadline=5.0, patience=1.0
+    )
+    with pytest.raises(TypeError, match=r"did you mean 'deadline'\?"):
+        Strategy(SCAFFOLD, rules, deadlin=5.0)
 
 
 GOOD = {"rounds": 3, "clients": 4}
