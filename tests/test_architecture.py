@@ -103,6 +103,15 @@ def test_importing_losac_loads_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+def test_earlier_names_still_work():
+    from losac import history, tracking
+
+    assert (history.simulate, history.sweep, history.Sweep) == (losac.simulate, losac.sweep, losac.Sweep)
+    assert tracking.Row is tracking.MetricRow
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        history.simulat  # noqa: B018
+
+
 def test_the_public_names_are_there():
     for name in losac.__all__:
         assert getattr(losac, name) is not None
