@@ -12,7 +12,7 @@ from losac._settings import PROBABILITY, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.one_gradient import OneGradient
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
@@ -125,9 +125,4 @@ class Diana(OneGradient):
 
     def check_state(self, here: Federation, server: Learned, h_i: Tree, table: Tree) -> None:
         """Refuse a start with h ≠ mean h_i: its error would stay."""
-        require_mean(
-            h_i,
-            server.h,
-            f"{self.label}: this start has Σ h_i ≠ N·h, so the method would end at a wrong point; start at zero, or "
-            "with h = (1/N) Σ h_i",
-        )
+        require_balance(self.label, "h", h_i, server.h)

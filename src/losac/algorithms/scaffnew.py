@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from losac._settings import PROBABILITY, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import EXACT, PROBABILITIES, REFUSED, Example, Theory
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.trees import Tree, add, axpy, map_trees, squared_norm, sub, zeros
 
 
@@ -108,8 +108,4 @@ class Scaffnew(LocalMethod):
 
     def check_state(self, here: Federation, server: Tree, clients: Control, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ 0: its error would never vanish."""
-        require_mean(
-            clients.h,
-            map_trees(lambda h: h[0] * 0, clients.h),
-            f"{self.label}: this start has Σ h_i ≠ 0, so the method would end at a wrong point; start at zero",
-        )
+        require_balance(self.label, "h", clients.h)
