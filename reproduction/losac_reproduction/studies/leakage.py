@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,7 +115,8 @@ def measure(data: str, model: str, rows: int, method: list[Any], seed: int, quic
     task, means = problem(data, model, rows, seed)
     chosen = Attacked(*method)
     classics = CLASSICS if chosen.name == "dsgd" and rows == SHOWN_ROWS and not quick else ()
-    plan = PLAN._replace(
+    plan = replace(
+        PLAN,
         attacks=() if rows == 1 else (*classics, *PLAN.attacks),
         unrolled=2 if rows == SHOWN_ROWS and chosen.steps > 1 and model == "softmax" else 0,
     )

@@ -18,7 +18,7 @@ import jax
 from jaxtyping import Int, Key, Num
 
 from losac._checks import shown
-from losac._settings import POSITIVE, Settings, choice, count, node, number, snake_case
+from losac._settings import POSITIVE, Number, Settings, choice, count, node, number, snake_case
 from losac.algorithms.facts import Axis, Example, Scale, Theory
 from losac.algorithms.transform import Transform
 from losac.trees import Array, Tree, squared_norm, zeros
@@ -185,7 +185,7 @@ class Algorithm(Phase):
     meanings: ClassVar[Mapping[str, str]] = {}
     """How the state depends on settings that are not free, for the error that refuses another value."""
 
-    step_size: Any = number(domain=POSITIVE)
+    step_size: Number = number(domain=POSITIVE)
     local_steps: int | None = count(default=None)
     blocks: int | None = count(default=None)
     batch_size: int | None = count(default=None, kw_only=True)
@@ -371,7 +371,7 @@ def checked_upload(algorithm: Algorithm, upload: Tree) -> Tree:
 class LocalMethod(Algorithm):
     """The common settings of methods with clients that take gradient steps of length η."""
 
-    clip_norm: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    clip_norm: Number = number(default=None, domain=POSITIVE, kw_only=True)
     """Largest norm of a stochastic gradient before it is used."""
     local_optimizer: Callable[[Any], Any] | None = choice(default=None, kw_only=True)
     """An optax optimiser as a function of the step size, such as ``optax.adam``, instead of plain steps."""

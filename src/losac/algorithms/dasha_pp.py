@@ -6,9 +6,9 @@ problems in the partial participation setting*, NeurIPS 2023, Algorithm 1 (DASHA
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import NONNEGATIVE, count, number
+from losac._settings import NONNEGATIVE, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
@@ -84,7 +84,7 @@ class DashaPp(OneGradient):
 
     free = frozenset({"step_size", "blocks", "batch_size", "omega", "levels", SAMPLED})
 
-    omega: Any = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
+    omega: Number = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:

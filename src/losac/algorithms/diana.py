@@ -6,9 +6,9 @@ differences*, 2019, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import PROBABILITY, count, number
+from losac._settings import PROBABILITY, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
@@ -67,7 +67,7 @@ class Diana(OneGradient):
     composite = True
     free = frozenset({"step_size", "blocks", "batch_size", "shift_step", "levels", SAMPLED})
 
-    shift_step: Any = number(default=0.5, domain=PROBABILITY, kw_only=True)
+    shift_step: Number = number(default=0.5, domain=PROBABILITY, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:

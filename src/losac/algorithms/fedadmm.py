@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 
-from losac._settings import POSITIVE, choice, count, is_schedule, number
+from losac._settings import POSITIVE, Number, choice, count, is_schedule, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis, curvature
 from losac.algorithms.invariant import require_mean
@@ -124,11 +124,11 @@ class Fedadmm(LocalMethod):
         "variant": "Gong et al. keep no mean of X + π/ρ",
     }
 
-    rho: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    rho: Number = number(default=None, domain=POSITIVE, kw_only=True)
     variant: Literal["appendix", "exact", "gong"] = choice(
         default="appendix", choices=("appendix", "exact", "gong"), kw_only=True
     )
-    server_step: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=None, domain=POSITIVE, kw_only=True)
     server_iterations: int = count(default=20, kw_only=True)
 
     def validate(self) -> None:

@@ -5,9 +5,9 @@ Reference: D. A. E. Acar et al., *Federated learning based on dynamic regulariza
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
@@ -62,7 +62,7 @@ class Feddyn(LocalMethod):
 
     free = STEPS | {"alpha", SAMPLED}
 
-    alpha: Any = number(default=0.01, domain=POSITIVE, kw_only=True)
+    alpha: Number = number(default=0.01, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with h = 0."""

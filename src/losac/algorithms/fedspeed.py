@@ -6,9 +6,9 @@ higher generalization accuracy*, ICLR 2023, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import NONNEGATIVE, POSITIVE, PROBABILITY, number
+from losac._settings import NONNEGATIVE, POSITIVE, PROBABILITY, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
@@ -69,9 +69,9 @@ class Fedspeed(LocalMethod):
 
     free = STEPS | {"strength", "rho", "alpha", SAMPLED}
 
-    rho: Any = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
-    strength: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
-    alpha: Any = number(default=1.0, domain=PROBABILITY, kw_only=True)
+    rho: Number = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
+    strength: Number = number(default=0.1, domain=POSITIVE, kw_only=True)
+    alpha: Number = number(default=1.0, domain=PROBABILITY, kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with h = 0."""

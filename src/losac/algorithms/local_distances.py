@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms import distances
 from losac.algorithms.contract import Gradient, Local
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Example, Theory
@@ -31,7 +31,7 @@ class LocalDistance(Fedavg):
 
     rule: ClassVar[distances.Rule]
 
-    first: Any = number(default=1e-6, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-6, domain=POSITIVE, kw_only=True)
     memory: Literal["client", "round"] = choice(default="client", choices=("client", "round"), kw_only=True)
 
     def init_client(self, x: Tree) -> Any:
@@ -130,7 +130,7 @@ class LocalDowg(LocalDistance):
 
     rule = distances.Dowg
 
-    first: Any = number(default=1e-4, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-4, domain=POSITIVE, kw_only=True)
 
 
 class LocalProdigy(LocalDistance):

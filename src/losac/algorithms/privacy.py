@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from losac import _random
 from losac._checks import is_number
-from losac._settings import NONNEGATIVE, POSITIVE, choice, node, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, choice, node, number
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, map_trees, squared_norm
@@ -58,7 +58,7 @@ class Gaussian(Transform):
     private = True
 
     clip: Any = node()
-    noise_multiplier: Any = number(default=0.0, domain=NONNEGATIVE)
+    noise_multiplier: Number = number(default=0.0, domain=NONNEGATIVE)
     noise_at: Literal["client", "server"] = choice(default="client", choices=("client", "server"), kw_only=True)
     other_clip: Any = node(default=None, kw_only=True)
 

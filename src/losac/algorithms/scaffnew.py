@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from losac._settings import PROBABILITY, number
+from losac._settings import PROBABILITY, Number, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import EXACT, PROBABILITIES, REFUSED, Example, Theory
 from losac.algorithms.invariant import require_balance
@@ -66,7 +66,7 @@ class Scaffnew(LocalMethod):
         "momentum, Adam or clipping the control variates would no longer cancel the drift"
     )
 
-    probability: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    probability: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
 
     def validate(self) -> None:
         """The number of local steps is random, so it cannot be set."""

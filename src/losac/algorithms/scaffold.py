@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, EXACT, SERVER_STEPS, Example, Theory
 from losac.algorithms.invariant import require_balance
@@ -65,7 +65,7 @@ class Scaffold(LocalMethod):
 
     free = STEPS | {"server_step", "option", SAMPLED}
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     option: Literal[1, 2] = choice(default=2, choices=(1, 2), kw_only=True)
 
     def init(self, x: Tree) -> Pair:
