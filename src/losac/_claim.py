@@ -17,9 +17,9 @@ EXPERIMENT = "experiment.toml"
 RUN_FILES = (
     EXPERIMENT, "run.json", "metrics.csv", "metrics.parquet", "clients.json", "log.txt", "history.npz", "checkpoints"
 )  # fmt: skip
-"""All that a run writes into its folder, but for the lock."""
+"""All files that a run writes into its folder, except the lock."""
 LEFT_AT_START = {EXPERIMENT, "clients.json", "log.txt", "checkpoints", "runs", LOCK}
-"""What lies in a folder before a run in it has begun."""
+"""The files that a folder may hold before its run begins."""
 _STAGED, _READY = ".new", ".ready"
 
 
@@ -45,7 +45,7 @@ class FolderClaim:
         self.begun = False
 
     def begin(self, experiment: str, *, anew: bool = True) -> None:
-        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces what was there."""
+        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces an earlier one."""
         if anew and not self.begun:
             self.clear()
         self.begun = True

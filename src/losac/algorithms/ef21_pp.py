@@ -91,7 +91,7 @@ class Ef21Pp(OneGradient):
         return grad(x)
 
     def end(self, here: Local, x: Tree, own: Tree, g: Tree) -> tuple[Tree, Tree]:
-        """Send what G_i lacks, which then is no more."""
+        """Send the difference g − G_i, and set G_i to g."""
         return sub(g, own), g
 
     def record(self, here: Local, upload: Tree, sent: Tree, own: Tree) -> tuple[Tree, Tree]:

@@ -158,13 +158,13 @@ class Fedadmm(LocalMethod):
 
     @property
     def length(self) -> Any:
-        """γ, or its default."""
+        """The server's step γ; without one given, the variant's default."""
         if self.server_step is not None:
             return self.server_step
         return 1.0 if self.variant == "gong" else 1e-4
 
     def bound(self, sampled: int) -> dict[str, Any]:
-        """With Gong et al., Z is made of all that the clients ever sent, in units of γ/S."""
+        """Bind γ and S in the variant of Gong et al., where Z sums all uploads so far in units of γ/S."""
         bound = super().bound(sampled) | {"rho": self.penalty}
         return bound | ({"server_step": self.length, SAMPLED: sampled} if self.variant == "gong" else {})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from losac.trees import Tree, map_trees
+from losac.trees import OfClients, Tree, map_trees
 
 
-def require_mean(rows: Tree, mean: Tree, complaint: str) -> None:
+def require_mean(rows: OfClients, mean: Tree, complaint: str) -> None:
     """Raise ValueError with this complaint unless the mean over the leading axis of ``rows`` is ``mean``."""
     for due, all_rows in zip(jax.tree.leaves(mean), jax.tree.leaves(rows)):
         found = np.asarray(all_rows, float).mean(0)
@@ -17,7 +17,7 @@ def require_mean(rows: Tree, mean: Tree, complaint: str) -> None:
             raise ValueError(complaint)
 
 
-def require_balance(label: str, symbol: str, rows: Tree, mean: Tree | None = None) -> None:
+def require_balance(label: str, symbol: str, rows: OfClients, mean: Tree | None = None) -> None:
     """Raise ValueError unless the clients' variables ``rows`` [N, …] have the server's variable as their mean.
 
     Without ``mean`` they must add up to zero.

@@ -39,7 +39,7 @@ class LocalDistance(Fedavg):
         return self.rule.start(x, self.first) if self.memory == "client" else ()
 
     def begin(self, here: Local, x: Tree, client: Any) -> tuple[Ruled, Any]:  # type: ignore[override]
-        """Start from the broadcast model, with the rule of before or a fresh one."""
+        """Start from the broadcast model, with the rule of the last round or a new one."""
         return Ruled(x, client if self.memory == "client" else self.rule.start(x, self.first)), client
 
     def step(self, here: Local, x: Tree, client: Any, local: Ruled, grad: Gradient) -> Ruled:  # type: ignore[override]

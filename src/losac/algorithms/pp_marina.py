@@ -78,7 +78,7 @@ class PpMarina(OneGradient):
     levels: int = count(default=127, kw_only=True)
 
     def validate(self) -> None:
-        """G would count twice what error feedback sends again."""
+        """Refuse error feedback: what it sends again would be added to G twice."""
         super().validate()
         if any(transform.feeds_back for transform in self.uploads):
             raise ValueError(

@@ -24,7 +24,7 @@ from losac.federation.draws import LocalWork
 from losac.trees import Tree
 
 EXACT = 1e-8
-"""How far a unit vector may lie from the row space that is said to hold it."""
+"""The largest distance between a unit vector and the row space at which it still counts as inside."""
 CANCELLED = 1e-13
 """Coefficients smaller than this, relative to the largest of their equation, are rounding."""
 LEAST_ERROR = 1e-9

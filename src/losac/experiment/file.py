@@ -195,12 +195,12 @@ def _one(error: ErrorDetails) -> str:
     """Return one error in words."""
     from losac._settings import nearest
 
-    place = [str(part) for part in error["loc"] if not str(part).startswith(("constrained", "literal", "nullable"))]
-    name, value = ".".join(place[:2]), error["input"]
+    location = [str(part) for part in error["loc"] if not str(part).startswith(("constrained", "literal", "nullable"))]
+    name, value = ".".join(location[:2]), error["input"]
     if error["type"] == "extra_forbidden":
-        return _unknown(place)
+        return _unknown(location)
     if error["type"] == "literal_error":
-        choices = list(field_choices(*place[:2]))
+        choices = list(field_choices(*location[:2]))
         hint = nearest(value, choices) if isinstance(value, str) else ""
         return f"{name} = {value!r} must be one of {', '.join(map(repr, choices))}{hint}"
     if error["type"] in _LIMITS:
@@ -209,17 +209,17 @@ def _one(error: ErrorDetails) -> str:
     return f"{name} = {value!r} must be {_WANTED.get(error['type'], error['msg'])}"
 
 
-def _unknown(place: list[str]) -> str:
+def _unknown(location: list[str]) -> str:
     """Suggest what to write instead of an unknown section or field, or where it belongs."""
     from losac._settings import nearest
 
-    if len(place) == 1:
+    if len(location) == 1:
         known = [PROBLEM, ALGORITHM, SIMULATION]
-        homes = [section for section in known[::2] if place[0] in field_names(section)]
+        homes = [section for section in known[::2] if location[0] in field_names(section)]
         if homes:
-            return f"{place[0]!r} stands outside the sections; it belongs in [{homes[0]}]"
-        return f"there is no section [{place[0]}]{nearest(place[0], known)}; there are {', '.join(known)}"
-    section, name = place[:2]
+            return f"{location[0]!r} stands outside the sections; it belongs in [{homes[0]}]"
+        return f"there is no section [{location[0]}]{nearest(location[0], known)}; there are {', '.join(known)}"
+    section, name = location[:2]
     for home in (PROBLEM, SIMULATION):
         if home != section and name in field_names(home):
             return f"[{section}] has no field {name!r}; it belongs in [{home}]"

@@ -1,4 +1,4 @@
-"""What server and clients make sure of before anything that came from the other side may change what they keep."""
+"""The checks that server and clients apply to everything they receive, before it changes their state."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SearchOptions:
             "Share of the clients' rows set aside to score on; 0: score on the training rows.", min=0, max=1
         ),
     )
-    widen: bool = field(default=True, metadata=about("Extend a grid if its best point lies at the edge."))
+    widen: bool = field(default=True, metadata=about("Extend a grid if its best point is at an edge."))
     most_widenings: int = field(default=4, metadata=about("How many times a grid is extended, at most.", min=0))
     batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time.", min=1))
 
