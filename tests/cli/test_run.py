@@ -171,7 +171,7 @@ def test_options_win_over_the_file(small, tmp_path):
         ("[simulation]\nclients = 5", "'clients'; it belongs in [problem]"),
         ("[problem]\nstep_size = 5", "'step_size'; it belongs in [algorithm]"),
         ("[simulations]\nrounds = 5", "no section [simulations] (did you mean 'simulation'?)"),
-        ("rounds = 5", "'rounds' stands outside the sections; it belongs in [simulation]"),
+        ("rounds = 5", "'rounds' is outside the sections; it belongs in [simulation]"),
         ("problem = 5", "problem = 5 must be a section"),
         ("[problem]\ndata = 'digit'", "must be one of 'digits'"),
         ("[problem]\nreduction = 'max'", "problem.reduction = 'max' must be one of 'sum', 'mean'"),

@@ -217,7 +217,7 @@ def _unknown(location: list[str]) -> str:
         known = [PROBLEM, ALGORITHM, SIMULATION]
         homes = [section for section in known[::2] if location[0] in field_names(section)]
         if homes:
-            return f"{location[0]!r} stands outside the sections; it belongs in [{homes[0]}]"
+            return f"{location[0]!r} is outside the sections; it belongs in [{homes[0]}]"
         return f"there is no section [{location[0]}]{nearest(location[0], known)}; there are {', '.join(known)}"
     section, name = location[:2]
     for home in (PROBLEM, SIMULATION):

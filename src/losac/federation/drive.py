@@ -191,8 +191,8 @@ class Driver:
                 try:
                     rounds.take(self.setting, attempt, name, reply)
                 except Exception as error:  # whatever it sent, the round goes on without it
-                    told = error if isinstance(error, RefusedError) else type(error).__name__
-                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, told)
+                    reason = error if isinstance(error, RefusedError) else type(error).__name__
+                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, reason)
             for name, why in rounds.sift(self.setting, attempt).items():
                 LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, why)
             attempt.failed |= set(sent) - set(attempt.uploads or ())

@@ -148,7 +148,7 @@ class Client:
 
 
 def _require_own(order: Order, *records: Record | None) -> None:
-    """Refuse an order whose tokens are of another client's work: two clients share one vault."""
+    """Refuse an order with the tokens of another client's work, which means that two clients share a vault."""
     for record in records:
         if record is not None and record.values["token"] in (order.token, order.accepted):
             client = record.values.get("client", order.task.client)  # records of earlier versions do not say
