@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
 import re
 import time
 import tracemalloc
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from losac.federation.errors import RefusedError
 from losac.flower import Limits, Rules, Strategy
 from losac.flower.app import make_strategy
 from losac.flower.records import read_order
+from losac.flower.server import LimitKeywords
 from losac.flower.transport import FlowerTransport
 from problems import quadratic
 
@@ -223,6 +226,8 @@ def test_limits_are_given_as_a_value_or_as_keywords():
     )
     with pytest.raises(TypeError, match=r"did you mean 'deadline'\?"):
         Strategy(SCAFFOLD, rules, deadlin=5.0)
+    assert get_type_hints(LimitKeywords) == get_type_hints(Limits)
+    assert {f.name for f in dataclasses.fields(Limits)} <= set(inspect.signature(Strategy).parameters)
 
 
 GOOD = {"rounds": 3, "clients": 4}

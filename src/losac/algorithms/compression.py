@@ -70,7 +70,7 @@ class Sparse:
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "key"], meta_fields=["meaning"])
 @dataclass(frozen=True)
 class Drawn:
-    """Some entries of arrays, and the random key from which both sides draw their places."""
+    """Some entries of arrays, and the random key that both sides draw their positions with."""
 
     values: Any
     key: Any
