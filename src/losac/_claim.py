@@ -19,7 +19,7 @@ RUN_FILES = (
 )  # fmt: skip
 """All files that a run writes into its folder, except the lock."""
 LEFT_AT_START = {EXPERIMENT, "clients.json", "log.txt", "checkpoints", "runs", LOCK}
-"""The files that a folder may hold before its run begins."""
+"""What lies in a folder before a run in it has begun."""
 _STAGED, _READY = ".new", ".ready"
 
 
@@ -45,7 +45,7 @@ class FolderClaim:
         self.begun = False
 
     def begin(self, experiment: str, *, anew: bool = True) -> None:
-        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces an earlier one."""
+        """Write the experiment; from here on the run can be resumed. With ``anew``, it replaces what was there."""
         if anew and not self.begun:
             self.clear()
         self.begun = True
