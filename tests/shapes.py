@@ -16,9 +16,14 @@ from typing import Any
 import jaxtyping
 
 MODULES = (
+    "losac.algorithms.contract",
+    "losac.algorithms.invariant",
     "losac.attacks.algebra",
     "losac.attacks.evidence",
+    "losac.federation.checks",
     "losac.federation.draws",
+    "losac.federation.protocol",
+    "losac.federation.work",
     "losac.simulation.placement.store",
     "losac.simulation.program.client",
     "losac.simulation.program.drawing",
@@ -59,6 +64,8 @@ def refuse(name: str, value: Any, hint: Any) -> None:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value has the shape and dtype that an annotation says, if it says any."""
+    if isinstance(hint, type(jaxtyping.PyTree)):
+        return isinstance(value, hint)
     arrays = shapes_in(hint)
     return not arrays or not hasattr(value, "shape") or any(isinstance(value, option) for option in arrays)
 

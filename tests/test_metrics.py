@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
-from sklearn import metrics as sk
 
 import losac
+from lazy import Lazy
 from losac.simulation.placement.layout import Layout
 from losac.simulation.program import arrays
 
+sk, special = Lazy("sklearn.metrics"), Lazy("scipy.special")
 A = losac.algorithms
 M = losac.metrics
 CLASSES, DIM = 3, 4
@@ -40,7 +40,7 @@ def logits_of(params, x):
 
 def by_sklearn(logits, y):
     """Every score by a direct call of scikit-learn, for several classes."""
-    p, guess = softmax(np.asarray(logits, float), -1), np.argmax(logits, -1)
+    p, guess = special.softmax(np.asarray(logits, float), -1), np.argmax(logits, -1)
     return {
         "macro_f1": sk.f1_score(y, guess, average="macro"),
         "balanced_accuracy": sk.balanced_accuracy_score(y, guess),
@@ -77,7 +77,7 @@ def test_scores_are_scikit_learns_on_real_outputs():
 def test_scores_of_two_classes(columns):
     logits, y = RNG.normal(size=(50, columns)).astype("float32"), RNG.integers(0, 2, 50)
     margin = np.float64(logits[:, 0] if columns == 1 else np.float64(logits[:, 1]) - logits[:, 0])
-    p, guess = expit(margin), margin > 0
+    p, guess = special.expit(margin), margin > 0
     assert M.macro_f1(logits, y) == pytest.approx(sk.f1_score(y, guess, average="macro"), abs=1e-12)
     assert M.balanced_accuracy(logits, y) == pytest.approx(sk.balanced_accuracy_score(y, guess), abs=1e-12)
     assert M.auc(logits, y) == pytest.approx(sk.roc_auc_score(y, p), abs=1e-12)
@@ -88,7 +88,7 @@ def test_scores_of_two_classes(columns):
 
 def test_scores_of_several_labels_at_once_are_means_over_the_labels():
     logits, y = RNG.normal(size=(40, 3)), RNG.integers(0, 2, (40, 3))
-    p = expit(logits)
+    p = special.expit(logits)
     assert M.macro_f1(logits, y) == pytest.approx(sk.f1_score(y, p > 0.5, average="macro"), abs=1e-12)
     assert M.auc(logits, y) == pytest.approx(sk.roc_auc_score(y, p), abs=1e-12)
     each = [sk.balanced_accuracy_score(y[:, k], p[:, k] > 0.5) for k in range(3)]
@@ -105,7 +105,7 @@ def test_scores_of_sequences_count_every_place_as_a_row():
 
 def test_classes_that_are_not_there_do_not_count():
     logits, y = RNG.normal(size=(30, CLASSES)), RNG.integers(0, 2, 30)
-    p = softmax(logits, -1)
+    p = special.softmax(logits, -1)
     there = [sk.roc_auc_score(y == k, p[:, k]) for k in (0, 1)]
     assert M.auc(logits, y) == pytest.approx(np.mean(there), abs=1e-12)
     assert np.isfinite([score(logits, y) for score in SCORES.values()]).all()
@@ -285,7 +285,7 @@ def test_pytorch_puts_the_outputs_of_many_rows_together(monkeypatch):
     logits = np.float64(X) @ history.params["weight"].T + history.params["bias"]
     assert final(history) == pytest.approx(by_sklearn(logits, Y), abs=1e-12)
     assert history.final("top") == pytest.approx(logits.max(), abs=1e-12)
-    loss = sk.log_loss(Y, softmax(logits, -1))
+    loss = sk.log_loss(Y, special.softmax(logits, -1))
     assert history.final("test_loss") == pytest.approx(loss, abs=1e-12)
 
 

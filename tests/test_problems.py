@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.linear_model import ElasticNet, Lasso
-from sklearn.metrics import accuracy_score, f1_score
 
 import losac
+from lazy import Lazy
 from losac import losses, prox
 
+linear_model, scores = Lazy("sklearn.linear_model"), Lazy("sklearn.metrics")
 A = losac.algorithms
 
 
@@ -39,11 +39,15 @@ def test_the_scores_of_several_labels_are_scikit_learns():
     params = model.init(jax.random.key(1))
     told = np.asarray(model(params, data.x)) > 0
     batch = (data.x, data.y)
-    assert losses.LabelAccuracy(model)(params, batch) == pytest.approx(accuracy_score(data.y.ravel(), told.ravel()))
-    assert losses.F1(model)(params, batch) == pytest.approx(
-        f1_score(data.y, told, average="samples", zero_division=1.0), rel=1e-6
+    assert losses.LabelAccuracy(model)(params, batch) == pytest.approx(
+        scores.accuracy_score(data.y.ravel(), told.ravel())
     )
-    assert losses.MicroF1(model)(params, batch) == pytest.approx(f1_score(data.y, told, average="micro"), rel=1e-6)
+    assert losses.F1(model)(params, batch) == pytest.approx(
+        scores.f1_score(data.y, told, average="samples", zero_division=1.0), rel=1e-6
+    )
+    assert losses.MicroF1(model)(params, batch) == pytest.approx(
+        scores.f1_score(data.y, told, average="micro"), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,9 +87,9 @@ def test_a_federation_finds_the_sparse_solution_of_the_pooled_rows(psi):
     scale = data.num_clients / len(data)
     if isinstance(psi, prox.ElasticNet):
         alpha = (psi.l1 + psi.l2) * scale
-        pooled = ElasticNet(alpha, l1_ratio=psi.l1 / (psi.l1 + psi.l2), fit_intercept=False, tol=1e-12)
+        pooled = linear_model.ElasticNet(alpha, l1_ratio=psi.l1 / (psi.l1 + psi.l2), fit_intercept=False, tol=1e-12)
     else:
-        pooled = Lasso(psi.strength * scale, fit_intercept=False, tol=1e-12)
+        pooled = linear_model.Lasso(psi.strength * scale, fit_intercept=False, tol=1e-12)
     expected = pooled.fit(data.x, data.y).coef_
     np.testing.assert_allclose(run.params, expected, atol=1e-7)
     assert set(np.flatnonzero(run.params)) == set(np.flatnonzero(expected)) >= {0, 1, 2, 3}

@@ -30,6 +30,7 @@ from losac.simulation.program.state import ProgramInputs, ProgramShape, RunState
 from losac.simulation.sampling import Uniform, draw_clients
 from losac.task import Task, parameter_count
 from losac.trees import Array, Tree, map_trees
+from losac_reproduction._random import probe_generator, probe_keys
 
 EVERY = 5
 """Rounds between two looks at the loss, where a run waits for it to fall."""
@@ -271,9 +272,9 @@ def stops_of(
             first = stop
             if int(state.broken) >= 0:
                 break
-            rng = np.random.default_rng([seed, stop, 2**31])
+            rng = probe_generator(seed, stop)
             drawn = np.stack([rng.choice(n, sampled, replace=False) for _ in range(plays)]).astype(np.int32)
-            keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2**30 + stop), plays)
+            keys = probe_keys(seed, stop, plays)
             metrics = {name: float(value[0]) for name, value in record.items()}
             yield Stop(stop, engine.shape, engine.problem, state, metrics, drawn, keys)
 

@@ -1,4 +1,4 @@
-"""``losac``, and ``python -m losac``: the command line, which Ctrl-C ends quietly at any moment."""
+"""``losac``, and ``python -m losac``: the command line; Ctrl-C ends it at any time without a traceback."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EXPERIMENT = "experiment.toml"
 RUN_FILES = (
     EXPERIMENT, "run.json", "metrics.csv", "metrics.parquet", "clients.json", "log.txt", "history.npz", "checkpoints"
 )  # fmt: skip
-"""All that a run writes into its folder, but for the lock."""
+"""All files that a run writes into its folder, except the lock."""
 LEFT_AT_START = {EXPERIMENT, "clients.json", "log.txt", "checkpoints", "runs", LOCK}
 """What lies in a folder before a run in it has begun."""
 _STAGED, _READY, _OLD = ".new", ".ready", ".old"

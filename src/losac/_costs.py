@@ -1,7 +1,8 @@
 """The costs of a run: the one table of what is counted, and of the axes of charts.
 
 Records, files, tables, charts and trackers read it. A new cost is a row of :data:`COSTS`, with its axis, and its price
-in :class:`losac.simulation.program.costs.Meter` (and in :mod:`losac.federation.drive`, for real federations).
+in :class:`losac.simulation.program.costs.Meter`. In real federations the transport counts it
+(:class:`losac.federation.drive.Exchanged`); what it does not count is 0 there.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _PATIENCE = 0.3
 
 
 def write_whole(path: Path, content: bytes | str, *, private: bool = False) -> None:
-    """Put a file in the place of what was there; whatever interrupts it, one of both is there afterwards.
+    """Replace a file atomically: after an interruption either the old or the new file is there, whole.
 
     Of two processes that write the same file, one waits for the other. Only its owner can read a private file.
     """

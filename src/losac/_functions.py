@@ -108,24 +108,24 @@ class _Digest:
         self.left = MOST
 
     def of(self, value: Any) -> str:
-        place = id(value)
-        if place in self.known:
-            return self.known[place]
-        if place in self.above:
-            return f"level {self.above.index(place)}"
+        address = id(value)
+        if address in self.known:
+            return self.known[address]
+        if address in self.above:
+            return f"level {self.above.index(address)}"
         self.left -= 1
         if len(self.above) >= DEEPEST or self.left < 0:
             return _type(value)
-        self.above.append(place)
+        self.above.append(address)
         try:
             told = self._told(value)
         except Exception:  # inspecting a user's object may raise anything; that must not end a run
             return _type(value)
         finally:
             self.above.pop()
-        self.known[place] = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
+        self.known[address] = hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
         self.kept.append(value)
-        return self.known[place]
+        return self.known[address]
 
     def _told(self, value: Any) -> Any:
         """Return what distinguishes a value from others, in words and digests."""

@@ -1,4 +1,4 @@
-"""The check of a seed, for every way to give one."""
+"""The check of seeds, however they are given."""
 
 from __future__ import annotations
 

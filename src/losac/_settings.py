@@ -23,6 +23,8 @@ from losac._checks import REAL, Domain, is_number, is_one_of, is_whole, one_of, 
 from losac._checks import nearest as nearest
 
 T = TypeVar("T")
+Number = float | Any
+"""A setting that is a number: a float or a schedule as the user gives it, a float or an array where it is used."""
 
 
 def number(

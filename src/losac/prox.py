@@ -22,7 +22,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from losac._checks import check_number
-from losac._settings import NONNEGATIVE, POSITIVE, Settings, choice, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, Settings, choice, number
 from losac.trees import Tree, map_trees
 
 __all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "nuclear", "simplex", "zero"]
@@ -63,7 +63,7 @@ class Zero(Regularizer):
 class L1(Regularizer):
     """Ψ(x) = λ‖x‖₁: soft thresholding at step·λ."""
 
-    strength: Any = number(domain=NONNEGATIVE)
+    strength: Number = number(domain=NONNEGATIVE)
 
     def leaf_value(self, v: Any) -> Any:
         """Return λ‖v‖₁."""
@@ -77,8 +77,8 @@ class L1(Regularizer):
 class ElasticNet(Regularizer):
     """Ψ(x) = λ₁‖x‖₁ + λ₂/2 ‖x‖²."""
 
-    l1: Any = number(domain=NONNEGATIVE)
-    l2: Any = number(domain=NONNEGATIVE)
+    l1: Number = number(domain=NONNEGATIVE)
+    l2: Number = number(domain=NONNEGATIVE)
 
     def leaf_value(self, v: Any) -> Any:
         """Return λ₁‖v‖₁ + λ₂/2 ‖v‖²."""
@@ -92,7 +92,7 @@ class ElasticNet(Regularizer):
 class GroupL2(Regularizer):
     """Ψ(x) = λ Σ_g ‖x_g‖₂; a group has one index of the first axis (a feature's row of weights)."""
 
-    strength: Any = number(domain=NONNEGATIVE)
+    strength: Number = number(domain=NONNEGATIVE)
 
     def leaf_value(self, v: Any) -> Any:
         """Return λ times the sum of the rows' norms."""
@@ -111,7 +111,7 @@ class Nuclear(Regularizer):
     The paper prints the threshold without λ; it is the step times λ. Leaves that are not matrices do not change.
     """
 
-    strength: Any = number(domain=NONNEGATIVE)
+    strength: Number = number(domain=NONNEGATIVE)
 
     def leaf_value(self, v: Any) -> Any:
         """Return λ times the sum of the singular values."""
@@ -130,8 +130,8 @@ class Nuclear(Regularizer):
 class Box(Regularizer):
     """The indicator of low ≤ x ≤ high: projection by clipping."""
 
-    low: Any = number()
-    high: Any = number()
+    low: Number = number()
+    high: Number = number()
 
     def validate(self) -> None:
         """A box must not be empty."""
@@ -153,7 +153,7 @@ class Box(Regularizer):
 class Simplex(Regularizer):
     """The indicator of {x ≥ 0, Σx = radius}, with each leaf as one vector."""
 
-    radius: Any = number(default=1.0, domain=POSITIVE)
+    radius: Number = number(default=1.0, domain=POSITIVE)
     tolerance: float = choice(default=1e-5)
 
     def validate(self) -> None:

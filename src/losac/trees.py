@@ -6,12 +6,19 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree, Shaped
 
 Tree = Any
 """A pytree of arrays."""
 
 Array = Any
 """A JAX array, or a NumPy one on its way to the device."""
+
+OfClients = PyTree[Shaped[Array, "clients ..."]]
+"""A pytree of arrays with one row for each of the N clients."""
+
+OfBlocks = PyTree[Shaped[Array, "blocks ..."]]
+"""A pytree of arrays with one row for each of a client's M blocks: its table, or () if it has none."""
 
 map_trees = jax.tree.map
 

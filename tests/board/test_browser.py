@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 from playwright.sync_api import expect, sync_playwright
-from scipy.stats import t
 
 from losac._costs import COSTS
 from losac._files import locked
@@ -104,6 +103,8 @@ def test_means_and_bands_are_those_of_the_statistics(visit, report, runs):
     page = visit(report)
     group = group_histories([open_run(runs / f"losac-seed{seed}").history() for seed in range(3)])[0]
     values = np.stack([run.metrics["loss"] for run in group.runs])
+    from scipy.stats import t
+
     half = t.ppf(0.975, 2) * values.std(axis=0, ddof=1) / np.sqrt(3)
     curve = """([band, axis]) => {
       const group = DATA.groups.find(group => group.label === "losac");

@@ -37,6 +37,21 @@ def test_run_prints_what_leaks_and_saves_what_it_says(tmp_path):
     assert "--overwrite" in refused(*SMALL, "--out", str(tmp_path / "new"))
 
 
+def test_an_experiment_file_names_the_problem_and_the_algorithm(tmp_path):
+    file = tmp_path / "experiment.toml"
+    file.write_text('[problem]\nclients = 6\n[algorithm]\nname = "dsgd"\n[simulation]\nrounds = 500\n')
+    result = losac(*SMALL, str(file), "--json")
+    assert result.exit_code == 0, result.output
+    config = json.loads(result.stdout)["config"]
+    assert (config["algorithm"], config["clients"], config["plan"]["rounds"]) == ("dsgd", 2, 2)
+    assert "is of a comparison" in refused(*SMALL, str(compared(file)))
+
+
+def compared(file):
+    file.write_text('[compare]\nalgorithms = ["dsgd", "losac"]\n')
+    return file
+
+
 def test_noise_is_added_and_counted():
     pytest.importorskip("dp_accounting")
     result = losac(*SMALL, "--algorithm", "fedavg", "--local-steps", "1", "--clip", "0.1", "--noise", "2", "--json")
@@ -117,7 +132,7 @@ def audit_of(**psnr):
 def test_the_verdict_follows_the_best_attack_and_the_control():
     assert "It can read" in verdict(audit_of(class_mean=12.0, dlg=35.0))
     assert "something" in verdict(audit_of(class_mean=12.0, dlg=16.0))
-    assert "no proof" in verdict(audit_of(class_mean=12.0, dlg=13.0))
+    assert "does not prove" in verdict(audit_of(class_mean=12.0, dlg=13.0))
     assert "something" in verdict(audit_of(dlg=13.0))
 
 

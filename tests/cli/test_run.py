@@ -26,11 +26,12 @@ from losac.cli.group import App
 from losac.data import datasets
 from losac.experiment.file import parse, sections_of
 from losac.experiment.generate import option_rows
-from losac.experiment.options import Experiment, with_options
+from losac.experiment.options import OWN, Experiment, with_options
 from losac.experiment.schema import field_names, file_model, file_schema
 from losac.experiment.template import experiment_text
 from losac.runs import find_runs, open_run
 from losac.runs.sections import to_toml
+from losac.simulation.options import about
 
 SMALL = """
 [problem]
@@ -109,15 +110,15 @@ def test_every_field_is_an_option():
 class Library:
     """Options as the library has them."""
 
-    rounds: int = dataclasses.field(default=1, metadata={"help": "Is there already."})
-    often: int | None = dataclasses.field(default=None, metadata={"help": "A count."})
-    matmul: Literal["fast", "exact"] | None = dataclasses.field(default=None, metadata={"help": "A choice."})
-    store: str | Path = dataclasses.field(default="auto", metadata={"help": "A word or a folder."})
-    sampling: Callable[[], int] | None = dataclasses.field(default=None, metadata={"help": "Not for text."})
+    rounds: int = dataclasses.field(default=1, metadata=about("Is there already."))
+    often: int | None = dataclasses.field(default=None, metadata=about("A count.", min=1))
+    matmul: Literal["fast", "exact"] | None = dataclasses.field(default=None, metadata=about("A choice."))
+    store: str | Path = dataclasses.field(default="auto", metadata=about("A word or a folder."))
+    sampling: Callable[[], int] | None = dataclasses.field(default=None, metadata=about("Not for text."))
 
 
 def test_an_option_of_the_library_becomes_one_of_every_command():
-    rows = list(option_rows(Library))
+    rows = list(option_rows(Library, without=OWN))
     assert [row["name"] for row in rows] == ["often", "matmul", "store"]
     kind = dataclasses.dataclass(frozen=True)(with_options(rows)(type("Simulation", (), {"__annotations__": {}})))
     assert dataclasses.asdict(kind(often=3)) == {"often": 3, "matmul": None, "store": None}
@@ -170,7 +171,7 @@ def test_options_win_over_the_file(small, tmp_path):
         ("[simulation]\nclients = 5", "'clients'; it belongs in [problem]"),
         ("[problem]\nstep_size = 5", "'step_size'; it belongs in [algorithm]"),
         ("[simulations]\nrounds = 5", "no section [simulations] (did you mean 'simulation'?)"),
-        ("rounds = 5", "'rounds' stands outside the sections; it belongs in [simulation]"),
+        ("rounds = 5", "'rounds' is outside the sections; it belongs in [simulation]"),
         ("problem = 5", "problem = 5 must be a section"),
         ("[problem]\ndata = 'digit'", "must be one of 'digits'"),
         ("[problem]\nreduction = 'max'", "problem.reduction = 'max' must be one of 'sum', 'mean'"),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 
 import pytest
+from typer.main import get_command
 
 from commands import losac, refused
+from losac.cli import app
 from losac.cli.tune import _default_space
 from losac.experiment.file import File
 from losac.experiment.options import Experiment
 from losac.experiment.space import parse_space
 from losac.tuning import Range
+from losac.tuning.options import SearchOptions
 
 SMALL = ["--rounds", "12", "--clients", "6", "--clients-per-round", "3", "--local-steps", "2", "--blocks", "2"]
 SPACE = ["--space", "step_size=1e-4:1e-3:2log", "--no-widen"]
@@ -52,6 +56,12 @@ def test_the_best_configuration_runs_and_repeats(tuned, tmp_path):
     again = losac("run", str(tmp_path / "experiment.toml"), "--json")
     assert json.loads(again.stdout)["config"] == answer["config"]
     assert json.loads(again.stdout)["result"]["final"] == answer["result"]["final"]
+
+
+def test_every_option_of_a_search_is_on_the_command_line():
+    known = {option for parameter in get_command(app).commands["tune"].params for option in parameter.opts}
+    for field in dataclasses.fields(SearchOptions):
+        assert "--" + field.name.replace("_", "-") in known
 
 
 def test_tune_as_json(tuned):

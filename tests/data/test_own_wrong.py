@@ -83,7 +83,7 @@ WRONG = {
     "quote not closed": (text('a,y,who\n1,0,"x\n2,1,x\n'), {}, "ragged|quotes that are not closed"),
     "two columns of one name": (text("a,a,y,who\n1,2,0,x\n"), {}, "has two columns 'a'; rename one"),
     "a million columns": (
-        text(",".join(f"c{i}" for i in range(10**6)) + "\n"),
+        lambda folder: text(",".join(f"c{i}" for i in range(10**6)) + "\n")(folder),
         {},
         "has 1,000,000 columns, more than the 100,000.*np.savez",
     ),

@@ -227,10 +227,10 @@ def test_methods_that_need_all_clients_say_so():
 BAD = {
     "NaN": (lambda u: u._replace(x=u.x * np.nan), "NaN or infinity"),
     "infinity": (lambda u: u._replace(c=u.c + np.inf), "NaN or infinity"),
-    "shape": (lambda u: u._replace(x=np.zeros(3)), r"shape \(3,\) where \(2,\) is due"),
-    "dtype": (lambda u: u._replace(x=u.x.astype(np.float32)), "dtype float32 where float64 is due"),
+    "shape": (lambda u: u._replace(x=np.zeros(3)), r"shape \(3,\) where \(2,\) is expected"),
+    "dtype": (lambda u: u._replace(x=u.x.astype(np.float32)), "dtype float32 where float64 is expected"),
     "norm": (lambda u: u._replace(x=u.x * 1e9), "is the most allowed"),
-    "structure": (lambda u: u.x, "is due"),
+    "structure": (lambda u: u.x, "is expected"),
 }
 
 
@@ -266,9 +266,9 @@ def test_an_answer_counts_once_and_only_for_its_own_order():
     attempt = rounds.open_round(driver.setting, driver.book, ["c0", "c1", "c2", "c3"])
     name, order = next(iter(rounds.orders(driver.setting, attempt).items()))
     reply = driver.transport.clients[name].answer(order)
-    with pytest.raises(RefusedError, match="another order"):
+    with pytest.raises(RefusedError, match="other than the current one"):
         rounds.take(driver.setting, attempt, name, reply._replace(token="r/1/7"))
-    with pytest.raises(RefusedError, match="another order"):
+    with pytest.raises(RefusedError, match="other than the current one"):
         rounds.take(driver.setting, attempt, name, reply._replace(phase_index=1))
     rounds.take(driver.setting, attempt, name, reply)
     with pytest.raises(RefusedError, match="answered before"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
 import re
 import time
 import tracemalloc
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,9 +21,10 @@ import losac
 from flower_loop import LoopGrid, loop, over_the_wire
 from fuzz_wire import Wire, content_of, fuzz
 from losac.federation.errors import RefusedError
-from losac.flower import Rules, Strategy
+from losac.flower import Limits, Rules, Strategy
 from losac.flower.app import make_strategy
 from losac.flower.records import read_order
+from losac.flower.server import LimitKeywords
 from losac.flower.transport import FlowerTransport
 from problems import quadratic
 
@@ -213,6 +216,18 @@ def test_mutated_messages_in_both_directions_break_nothing():
 
 
 # --- the configuration
+
+
+def test_limits_are_given_as_a_value_or_as_keywords():
+    rules = Rules(clients=4, clients_per_round=4)
+    assert Strategy(SCAFFOLD, rules, deadline=5.0, attempts=3).limits == Limits(deadline=5.0, attempts=3)
+    assert Strategy(SCAFFOLD, rules, limits=Limits(deadline=5.0), patience=1.0).limits == Limits(
+        deadline=5.0, patience=1.0
+    )
+    with pytest.raises(TypeError, match=r"did you mean 'deadline'\?"):
+        Strategy(SCAFFOLD, rules, deadlin=5.0)
+    assert get_type_hints(LimitKeywords) == get_type_hints(Limits)
+    assert {f.name for f in dataclasses.fields(Limits)} <= set(inspect.signature(Strategy).parameters)
 
 
 GOOD = {"rounds": 3, "clients": 4}

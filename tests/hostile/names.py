@@ -72,7 +72,7 @@ def names(folder: Path) -> dict[str, Any]:
     dsgd = A.dsgd(0.1)
 
     def audit(task: Any = attacked, algorithm: Any = dsgd, **options: Any) -> Any:
-        own = {k: options.pop(k) for k in tuple(options) if k in losac.attacks.Plan._fields}
+        own = {k: options.pop(k) for k in tuple(options) if k in losac.attacks.Plan.__dataclass_fields__}
         plan = losac.attacks.Plan(**{"attacks": (), "printed": (), "rounds": 1, **own})
         return losac.attacks.audit(task, algorithm, losac.attacks.Data((3,), None, 3), plan, **options)
 

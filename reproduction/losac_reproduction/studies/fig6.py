@@ -26,6 +26,7 @@ from losac.models import logistic_regression
 from losac.simulation.engines.resident import precision
 from losac.task import Task, classification
 from losac.trees import Array, Tree, axpy, scale, squared_norm, sub
+from losac_reproduction._random import guess_key
 from losac_reproduction.claims import Headline, Statement, judge
 from losac_reproduction.frame import cells
 from losac_reproduction.panels import Panel, draw, handle, line_of, mark
@@ -233,7 +234,7 @@ def _attack(
 
     def one(seed: Array) -> tuple[Array, Array]:
         draw: Callable[..., Array] = jax.random.normal if start == "normal" else jax.random.uniform
-        first = {"data": draw(jax.random.key(seed), truth.shape, truth.dtype)}
+        first = {"data": draw(guess_key(seed), truth.shape, truth.dtype)}
         if soft:
             first["logits"] = jnp.zeros(labels.shape, truth.dtype)
 

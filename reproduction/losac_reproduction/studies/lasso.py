@@ -18,6 +18,7 @@ from losac.data import FederatedData
 from losac.models import linear
 from losac.prox import l1
 from losac.task import regression
+from losac_reproduction._random import sparse_generator
 from losac_reproduction.claims import Statement, judge
 from losac_reproduction.convex import Convex, Distance, as_vector, method, unit
 from losac_reproduction.frame import cells
@@ -68,7 +69,7 @@ def jobs(options: Options) -> list[Job]:
 @lru_cache(maxsize=1)
 def problem() -> Convex:
     """Return the task, whose metrics are the distance from the composite optimum and the number of nonzeros."""
-    rng = np.random.default_rng(0)
+    rng = sparse_generator()
     truth = np.zeros(DIM)
     truth[rng.choice(DIM, NONZERO, replace=False)] = rng.choice([-1.0, 1.0], NONZERO) * rng.uniform(1, 2, NONZERO)
     clients = []

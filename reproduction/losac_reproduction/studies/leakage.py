@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from losac.data import FederatedData
 from losac.models import softmax_regression, two_nn
 from losac.simulation.options import Dtype
 from losac.task import Task, classification
+from losac_reproduction._random import rows_generator
 from losac_reproduction.claims import Headline, Statement, judge
 from losac_reproduction.frame import cells
 from losac_reproduction.methods import name_of
@@ -113,7 +115,8 @@ def measure(data: str, model: str, rows: int, method: list[Any], seed: int, quic
     task, means = problem(data, model, rows, seed)
     chosen = Attacked(*method)
     classics = CLASSICS if chosen.name == "dsgd" and rows == SHOWN_ROWS and not quick else ()
-    plan = PLAN._replace(
+    plan = replace(
+        PLAN,
         attacks=() if rows == 1 else (*classics, *PLAN.attacks),
         unrolled=2 if rows == SHOWN_ROWS and chosen.steps > 1 and model == "softmax" else 0,
     )
@@ -130,7 +133,7 @@ def problem(data: str, model: str, rows: int, seed: int) -> tuple[Task, np.ndarr
     """Return clients with so many rows each, drawn at random, and the class means of the rows that no client has."""
     every = paper_data(data, 2, "iid")
     x, y = np.asarray(every.x).reshape(len(every.x), -1), np.asarray(every.y)
-    order = np.random.default_rng(seed).permutation(len(x))
+    order = rows_generator(seed).permutation(len(x))
     theirs, others = order[: CLIENTS * rows].reshape(CLIENTS, rows), order[CLIENTS * rows :]
     held = FederatedData.from_clients(
         [(x[mine], y[mine]) for mine in theirs], num_classes=DATASETS[data].classes, name=data

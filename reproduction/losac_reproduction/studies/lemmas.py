@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from losac_reproduction._random import Generator, points_generator
 from losac_reproduction.claims import Statement, judge
 from losac_reproduction.convex import Smooth, convex, method, smooth
 from losac_reproduction.frame import cells
@@ -62,7 +63,7 @@ def measure_inequalities(problem: str, draws: int, seeds: list[int]) -> list[dic
     f, optimum = smooth(problem), convex(problem).optimum
     found = []
     for seed in seeds:
-        rng = np.random.default_rng([seed, 5])
+        rng = points_generator(seed)
         slacks = [_slacks(f, optimum, rng) for _ in range(draws)]
         for name in INEQUALITIES:
             values = np.array([slack[name] for slack in slacks])
@@ -73,7 +74,7 @@ def measure_inequalities(problem: str, draws: int, seeds: list[int]) -> list[dic
     return found
 
 
-def _slacks(f: Smooth, optimum: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
+def _slacks(f: Smooth, optimum: np.ndarray, rng: Generator) -> dict[str, float]:
     """Return the slack of every inequality at points around the optimum, near and far, and at random α and β."""
     radius = float(np.linalg.norm(optimum)) * 10 ** rng.uniform(-2, 1.5)
     x, y, z = (optimum + radius * rng.uniform(0, 1) * _direction(rng, len(optimum)) for _ in range(3))
@@ -93,7 +94,7 @@ def _slacks(f: Smooth, optimum: np.ndarray, rng: np.random.Generator) -> dict[st
     }
 
 
-def _direction(rng: np.random.Generator, size: int) -> np.ndarray:
+def _direction(rng: Generator, size: int) -> np.ndarray:
     v = rng.normal(size=size)
     return v / np.linalg.norm(v)
 

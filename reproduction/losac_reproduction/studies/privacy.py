@@ -19,6 +19,7 @@ from losac.data import FederatedData
 from losac.models import softmax_regression
 from losac.simulation import sweep
 from losac.task import Task, classification
+from losac_reproduction._random import rows_generator, turns_generator
 from losac_reproduction.frame import cells
 from losac_reproduction.methods import name_of
 from losac_reproduction.panels import Mark, Panel, draw, line_of, mark
@@ -143,14 +144,14 @@ def epsilons(method: Any) -> dict[str, float]:
 
 def schedule() -> list[np.ndarray]:
     """Return who takes part: all clients in turn, in a new order each time: each has the same number."""
-    rng = np.random.default_rng(0)
+    rng = turns_generator()
     return [part for _ in range(UPLOADS) for part in rng.permutation(CLIENTS).reshape(-1, SAMPLED)]
 
 
 def _task() -> Task:
     every = paper_data("mnist", 2, "iid")
     x, y = np.asarray(every.x).reshape(len(every.x), -1), np.asarray(every.y)
-    order = np.random.default_rng(0).permutation(len(x))[: CLIENTS * ROWS].reshape(CLIENTS, ROWS)
+    order = rows_generator(0).permutation(len(x))[: CLIENTS * ROWS].reshape(CLIENTS, ROWS)
     test = every.test
     assert test is not None
     held = FederatedData.from_clients([(x[mine], y[mine]) for mine in order], num_classes=10, name="mnist")

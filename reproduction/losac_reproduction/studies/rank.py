@@ -68,7 +68,7 @@ COLLAPSED = 0.05
 """A run has collapsed if it diverged, or reached the target and ends by more than this below it."""
 
 
-class Problem(NamedTuple):
+class Contest(NamedTuple):
     """A data set with N, the target, and the rounds for each share of sampled clients."""
 
     clients: int
@@ -78,20 +78,20 @@ class Problem(NamedTuple):
 
 
 REAL = {0.01: 1000, 0.1: 200, 0.5: 100}
-PROBLEMS = {
-    "digits": Problem(100, 0.95, {0.01: 1000, 0.1: 300, 0.5: 150}),
-    "mnist": Problem(100, 0.95, REAL),
-    "har": Problem(100, 0.9, REAL),
-    "esr": Problem(100, 0.85, REAL),
-    "a9a": Problem(50, 6.0, {0.1: 600}, ("sorted", "iid")),
-    "w8a": Problem(50, 6.0, {0.1: 600}, ("sorted", "iid")),
+CONTESTS = {
+    "digits": Contest(100, 0.95, {0.01: 1000, 0.1: 300, 0.5: 150}),
+    "mnist": Contest(100, 0.95, REAL),
+    "har": Contest(100, 0.9, REAL),
+    "esr": Contest(100, 0.85, REAL),
+    "a9a": Contest(50, 6.0, {0.1: 600}, ("sorted", "iid")),
+    "w8a": Contest(50, 6.0, {0.1: 600}, ("sorted", "iid")),
 }
 CONVEX = ("a9a", "w8a")
 """Here the target is 1e-6: the distance from the optimum over that at the start."""
-METRIC = {name: "digits" if name in CONVEX else "accuracy" for name in PROBLEMS}
+METRIC = {name: "digits" if name in CONVEX else "accuracy" for name in CONTESTS}
 
 
-class Variant(NamedTuple):
+class Form(NamedTuple):
     """A form of a method that is compiled by itself: fixed settings, and the axes of its search."""
 
     name: str
@@ -107,20 +107,20 @@ FEEDBACK = {"fedavg_sparse": True, "fedcm_sparse": True, "scaffold_sparse": Fals
 OURS = ("losac", "losac_lean", "losac_lean_sparse")
 
 
-def variants(method: str) -> list[Variant]:
+def forms_of(method: str) -> list[Form]:
     """Return the forms of a method."""
     exact = {"correction": DELTAS, "server_step": (1.0, 3.0)}
     if method == "losac":
-        return [Variant("losac", {}, ALGORITHMS["losac"].tuned), Variant("losac", {"scaling": "exact"}, exact)]
+        return [Form("losac", {}, ALGORITHMS["losac"].tuned), Form("losac", {"scaling": "exact"}, exact)]
     if method in FEEDBACK:
         name = method.removesuffix("_sparse")
         axes = exact if name == "losac_lean" else ALGORITHMS[name].tuned
-        return [Variant(name, {"uploads": (_largest(share, FEEDBACK[method]),)}, axes) for share in SHARES]
+        return [Form(name, {"uploads": (_largest(share, FEEDBACK[method]),)}, axes) for share in SHARES]
     if method == "losac_lean":
-        return [Variant(method, {}, exact)]
+        return [Form(method, {}, exact)]
     if method == "ef21_pp":
-        return [Variant(method, {"ratio": ratio}, {}) for ratio in (20, 100)]
-    return [Variant(method, {}, ALGORITHMS[method].tuned)]
+        return [Form(method, {"ratio": ratio}, {}) for ratio in (20, 100)]
+    return [Form(method, {}, ALGORITHMS[method].tuned)]
 
 
 def _largest(share: float, error_feedback: bool = False) -> Transform:
@@ -168,25 +168,25 @@ def tuned_methods() -> list[str]:
 
 def jobs(options: Options, data: str, shares: bool) -> list[Job]:
     """Return one job for each method in each setting; the short form has three methods in one."""
-    problem = PROBLEMS[data]
-    settings = [("sorted", share) for share in problem.rounds if share != SHARE]
+    contest = CONTESTS[data]
+    settings = [("sorted", share) for share in contest.rounds if share != SHARE]
     if not shares:
-        settings = [(partition, SHARE) for partition in problem.partitions]
+        settings = [(partition, SHARE) for partition in contest.partitions]
     names = [*tuned_methods(), *UNTUNED]
     for name in names:
         if name not in UNTUNED:
-            variants(name)  # an algorithm without facts, say, is refused before hours are spent on the others
+            forms_of(name)  # an algorithm without facts, say, is refused before hours are spent on the others
     if options.quick:
         settings, names = settings[:1], list(QUICK)
     return [
         Job(
             measure,
             {"data": data, "partition": partition, "share": share, "method": name,
-             "rounds": 20 if options.quick else problem.rounds[share],
+             "rounds": 20 if options.quick else contest.rounds[share],
              "seeds": list(options.seeds[:1] if options.quick else options.seeds),
              "trials": BATCH if options.quick else TRIALS},
             f"rank: {name} on {data}, {partition}, {100 * share:g} %",
-            problem.rounds[share] * (0.2 if name in UNTUNED else 1.0) * (1 if partial_of(name) else 5) / 300
+            contest.rounds[share] * (0.2 if name in UNTUNED else 1.0) * (1 if partial_of(name) else 5) / 300
             / (10 if options.quick else 1),
         )
         for partition, share in settings
@@ -198,7 +198,7 @@ def partial_of(method: str) -> bool:
     """Whether a method contacts only the sampled clients."""
     if method in UNTUNED:
         return True
-    return ALGORITHMS[variants(method)[0].name].partial
+    return ALGORITHMS[forms_of(method)[0].name].partial
 
 
 class Digits:
@@ -215,22 +215,22 @@ class Digits:
 
 
 @lru_cache(maxsize=2)
-def problem_task(data: str, partition: str, place: int) -> tuple[Task, Task]:
+def contest_tasks(data: str, partition: str, partition_seed: int) -> tuple[Task, Task]:
     """Return the task to tune on, whose test rows are set aside from training, and the task to judge on."""
-    problem = PROBLEMS[data]
+    contest = CONTESTS[data]
     if data in CONVEX:
-        task = convex(data, partition, place).task
+        task = convex(data, partition, partition_seed).task
         distance = task.metrics["distance"]
         task = dataclasses.replace(task, metrics={METRIC[data]: Digits(distance)})
         return task, task
     more: dict[str, Any] = {"preprocessing": PREPROCESSING[data]} if data in PREPROCESSING else {}
-    whole = load(data, problem.clients, partition, seed=place, **more)
+    whole = load(data, contest.clients, partition, seed=partition_seed, **more)
     if data == "digits":
         task = classification(softmax_regression(64, 10), whole)
     else:
         about = DATASETS[data]
         task = classification(two_nn(about.inputs, OUTPUTS.get(data, about.classes), start=START), whole)
-    train, aside = whole.split(VALIDATION, seed=place)
+    train, aside = whole.split(VALIDATION, seed=partition_seed)
     judged = dataclasses.replace(task, data=train)
     return dataclasses.replace(judged, test=aside), judged
 
@@ -242,9 +242,9 @@ def measure(
     from losac.simulation.sweep import run_members
     from losac.tuning import AllDivergedError
 
-    problem = PROBLEMS[data]
-    tasks = [problem_task(data, partition, place) for place in DRAWS]
-    sampled = round(share * problem.clients) if partial_of(method) else problem.clients
+    contest = CONTESTS[data]
+    tasks = [contest_tasks(data, partition, partition_seed) for partition_seed in DRAWS]
+    sampled = round(share * contest.clients) if partial_of(method) else contest.clients
     run = RunOptions(
         rounds=rounds, clients_per_round=sampled, eval_every=max(1, rounds // 300), loss_every=rounds
     )  # fmt: skip
@@ -253,13 +253,13 @@ def measure(
 
     def judge(made: Sequence[Algorithm], extra: int = 0) -> list[dict[str, Any]]:
         found = []
-        for place, (one, (_, task)) in enumerate(zip(made, tasks)):
+        for draw_index, (one, (_, task)) in enumerate(zip(made, tasks)):
             histories = runs(task, [(one, seed) for seed in seeds])
-            found += [{"draw": place, **_entry(data, history, sampled, extra)} for history in histories]
+            found += [{"draw": draw_index, **_entry(data, history, sampled, extra)} for history in histories]
         return found
 
     if method in UNTUNED:
-        made = [UNTUNED[method](task, sampled, len(task.data) / problem.clients, rounds) for _, task in tasks]
+        made = [UNTUNED[method](task, sampled, len(task.data) / contest.clients, rounds) for _, task in tasks]
         extra = MEASURING if method == "losac_rule" else 0
         return {"sampled": sampled, "picked": [{"criterion": "untuned", "runs": judge(made, extra)}]}
     try:
@@ -283,10 +283,10 @@ def _tuned(
     from losac.tuning.space import check_space, edge
     from losac.tuning.trials import Goal, Trial, make_trial, ranked
 
-    goal = Goal(METRIC[data], METRIC[data], "loss", PROBLEMS[data].target, 10**6, IN_A_ROW)
+    goal = Goal(METRIC[data], METRIC[data], "loss", CONTESTS[data].target, 10**6, IN_A_ROW)
     length = curvature(tasks[0], clients_per_round=sampled)
     found: list[tuple[Trial, float, Algorithm, dict[str, Any]]] = []
-    forms = variants(method)
+    forms = forms_of(method)
     for form in forms:
         printed = form.name == "losac" and not form.settings
         unit = (sampled / (tasks[0].data.num_clients * BLOCKS) if printed else 1.0) / (STEPS * length)
@@ -338,7 +338,7 @@ def _told(best: Algorithm, point: Mapping[str, Any]) -> str:
 
 def _at_target(data: str, history: History) -> dict[str, Any]:
     """Return the round, bytes up and down and gradients at which a run came to stay at the target."""
-    when = history.rounds_to(METRIC[data], PROBLEMS[data].target, sustained=IN_A_ROW)
+    when = history.rounds_to(METRIC[data], CONTESTS[data].target, sustained=IN_A_ROW)
     if history.diverged is not None or when is None:
         return dict.fromkeys(("round", "up", "down", "gradients"))
     at = int(np.searchsorted(history.rounds, when))
@@ -361,7 +361,7 @@ def _entry(data: str, history: History, sampled: int, extra: int) -> dict[str, A
         "seed": history.seed, "stayed": reached, "end": end, "diverged": history.diverged,
         "loss": None if lost or "test_loss" not in history.metrics else history.final("test_loss"),
         "collapsed": float(
-            lost or (reached["round"] is not None and end is not None and end < PROBLEMS[data].target - COLLAPSED)
+            lost or (reached["round"] is not None and end is not None and end < CONTESTS[data].target - COLLAPSED)
         ),
     }  # fmt: skip
 

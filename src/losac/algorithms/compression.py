@@ -70,7 +70,7 @@ class Sparse:
 @partial(jax.tree_util.register_dataclass, data_fields=["values", "key"], meta_fields=["meaning"])
 @dataclass(frozen=True)
 class Drawn:
-    """Some entries of arrays, and the random key from which both sides draw their places."""
+    """Some entries of arrays, and the random key that both sides draw their positions with."""
 
     values: Any
     key: Any
@@ -198,7 +198,7 @@ class TopK(_Sparsifier):
     Args:
       fraction: the share of the entries that travel, at least one.
       error_feedback: whether the client keeps e, and so sends later what it left out.
-      over: whether the entries are picked in each ``"array"`` by itself or in the ``"model"`` as a whole.
+      over: whether the entries are picked in each ``"array"`` separately or in the ``"model"`` as a whole.
       bits: 16 (as bfloat16) or 8 (as multiples of the 127th part of the largest) for each value; by default those of
         the model. The rounding is left out like the entries, and so sent later too.
     """
@@ -221,7 +221,7 @@ class RandomK(_Sparsifier):
     Args:
       fraction: the share of the entries that travel, at least one.
       error_feedback: whether the client keeps e, and so sends later what it left out.
-      over: whether the entries are picked in each ``"array"`` by itself or in the ``"model"`` as a whole.
+      over: whether the entries are picked in each ``"array"`` separately or in the ``"model"`` as a whole.
       bits: 16 or 8 for each value, as for :class:`TopK`.
       same_places: whether all clients of a round send the same places, so that their values can be summed without
         being read, as secure aggregation does.
@@ -242,5 +242,5 @@ class RandomK(_Sparsifier):
 
 def _map_with_keys(function: Any, key: Any, tree: Tree) -> Tree:
     leaves, structure = jax.tree.flatten(tree)
-    keys = [_random.leaf_key(key, place) for place in range(len(leaves))]
+    keys = [_random.leaf_key(key, leaf_index) for leaf_index in range(len(leaves))]
     return map_trees(function, jax.tree.unflatten(structure, keys), tree)

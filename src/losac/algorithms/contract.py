@@ -18,10 +18,10 @@ import jax
 from jaxtyping import Int, Key, Num
 
 from losac._checks import shown
-from losac._settings import POSITIVE, Settings, choice, count, node, number, snake_case
+from losac._settings import POSITIVE, Number, Settings, choice, count, node, number, snake_case
 from losac.algorithms.facts import Axis, Example, Scale, Theory
 from losac.algorithms.transform import Transform
-from losac.trees import Array, Tree, squared_norm, zeros
+from losac.trees import Array, OfBlocks, OfClients, Tree, squared_norm, zeros
 
 SAMPLED = "clients_per_round"
 STEPS = frozenset({"step_size", "local_steps", "blocks", "batch_size", "epochs", "clip_norm", "local_optimizer"})
@@ -185,7 +185,7 @@ class Algorithm(Phase):
     meanings: ClassVar[Mapping[str, str]] = {}
     """How the state depends on settings that are not free, for the error that refuses another value."""
 
-    step_size: Any = number(domain=POSITIVE)
+    step_size: Number = number(domain=POSITIVE)
     local_steps: int | None = count(default=None)
     blocks: int | None = count(default=None)
     batch_size: int | None = count(default=None, kw_only=True)
@@ -235,10 +235,10 @@ class Algorithm(Phase):
         """Refuse transforms that cannot keep their promise here."""
         for phase in self.phases():
             self.transforms_of(phase)
-        for place, transform in enumerate(self.uploads):
+        for index, transform in enumerate(self.uploads):
             if not transform.on_the_sum:
                 continue
-            if place < len(self.uploads) - 1:
+            if index < len(self.uploads) - 1:
                 raise ValueError(
                     f"{self.label}: {transform} relies on the bounds of the uploads that are summed: let it be the "
                     "last of the uploads' transforms"
@@ -325,7 +325,7 @@ class Algorithm(Phase):
         """Return what an upload adds to the server's sum over all clients' states; () if there is no such sum."""
         return ()
 
-    def holding(self, here: Federation, start: Tree, client: Tree, table: Tree) -> Tree:
+    def holding(self, here: Federation, start: Tree, client: Tree, table: OfBlocks) -> Tree:
         """Return the sum of all credits of a client's uploads so far, computed from its state; it started from x⁰."""
         return ()
 
@@ -357,7 +357,7 @@ class Algorithm(Phase):
         """Return this round's number of local steps from one uniform number if it is random; else None."""
         return None
 
-    def check_state(self, here: Federation, server: Tree, clients: Tree, table: Tree) -> None:
+    def check_state(self, here: Federation, server: Tree, clients: OfClients, table: OfClients) -> None:
         """Raise ValueError if a given start contradicts the method's invariant (arrays lead with N)."""
 
 
@@ -375,7 +375,7 @@ def checked_upload(algorithm: Algorithm, upload: Tree) -> Tree:
 class LocalMethod(Algorithm):
     """The common settings of methods with clients that take gradient steps of length η."""
 
-    clip_norm: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    clip_norm: Number = number(default=None, domain=POSITIVE, kw_only=True)
     """Largest norm of a stochastic gradient before it is used."""
     local_optimizer: Callable[[Any], Any] | None = choice(default=None, kw_only=True)
     """An optax optimiser as a function of the step size, such as ``optax.adam``, instead of plain steps."""

@@ -6,13 +6,13 @@ problems in the partial participation setting*, NeurIPS 2023, Algorithm 1 (DASHA
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import NONNEGATIVE, count, number
+from losac._settings import NONNEGATIVE, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.one_gradient import OneGradient
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, add, axpy, map_trees, sub, zeros
@@ -84,7 +84,7 @@ class DashaPp(OneGradient):
 
     free = frozenset({"step_size", "blocks", "batch_size", "omega", "levels", SAMPLED})
 
-    omega: Any = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
+    omega: Number = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:
@@ -148,9 +148,4 @@ class DashaPp(OneGradient):
 
     def check_state(self, here: Federation, server: Tracked, own: Own, table: Tree) -> None:
         """Refuse a start with G ≠ mean G_i: its error would stay."""
-        require_mean(
-            own.gradient,
-            server.gradient,
-            f"{self.label}: this start has Σ G_i ≠ N·G, so the method would end at a wrong point; start at zero, or "
-            "with G = (1/N) Σ G_i",
-        )
+        require_balance(self.label, "G", own.gradient, server.gradient)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from losac._settings import NONNEGATIVE, POSITIVE, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, number
 from losac.algorithms.contract import Gradient, Local
 from losac.algorithms.facts import BIASED, Example, Theory, axis
 from losac.algorithms.fedavg import Fedavg
@@ -64,8 +64,8 @@ class DeltaSgd(Fedavg):
 
     tailored_steps = "its steps follow from the change of the gradient along the last one, which these would rescale"
 
-    safety: Any = number(default=2.0, domain=POSITIVE, kw_only=True)
-    growth: Any = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
+    safety: Number = number(default=2.0, domain=POSITIVE, kw_only=True)
+    growth: Number = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
 
     def begin(self, here: Local, x: Tree, client: Tree) -> tuple[Paced, Tree]:  # type: ignore[override]
         """Start from the broadcast model with the step η₀."""

@@ -6,13 +6,13 @@ differences*, 2019, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import PROBABILITY, count, number
+from losac._settings import PROBABILITY, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.one_gradient import OneGradient
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
@@ -67,7 +67,7 @@ class Diana(OneGradient):
     composite = True
     free = frozenset({"step_size", "blocks", "batch_size", "shift_step", "levels", SAMPLED})
 
-    shift_step: Any = number(default=0.5, domain=PROBABILITY, kw_only=True)
+    shift_step: Number = number(default=0.5, domain=PROBABILITY, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:
@@ -125,9 +125,4 @@ class Diana(OneGradient):
 
     def check_state(self, here: Federation, server: Learned, h_i: Tree, table: Tree) -> None:
         """Refuse a start with h ≠ mean h_i: its error would stay."""
-        require_mean(
-            h_i,
-            server.h,
-            f"{self.label}: this start has Σ h_i ≠ N·h, so the method would end at a wrong point; start at zero, or "
-            "with h = (1/N) Σ h_i",
-        )
+        require_balance(self.label, "h", h_i, server.h)

@@ -12,7 +12,7 @@ from losac._settings import count
 from losac.algorithms.compression import TopK
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.one_gradient import OneGradient
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, add, axpy, sub, zeros
@@ -91,7 +91,7 @@ class Ef21Pp(OneGradient):
         return grad(x)
 
     def end(self, here: Local, x: Tree, own: Tree, g: Tree) -> tuple[Tree, Tree]:
-        """Send what G_i lacks, which then is no more."""
+        """Send the difference g − G_i, and set G_i to g."""
         return sub(g, own), g
 
     def record(self, here: Local, upload: Tree, sent: Tree, own: Tree) -> tuple[Tree, Tree]:
@@ -117,9 +117,4 @@ class Ef21Pp(OneGradient):
 
     def check_state(self, here: Federation, server: Estimated, own: Tree, table: Tree) -> None:
         """Refuse a start with G ≠ mean G_i: its error would stay."""
-        require_mean(
-            own,
-            server.gradient,
-            f"{self.label}: this start has Σ G_i ≠ N·G, so the method would end at a wrong point; start at zero, or "
-            "with G = (1/N) Σ G_i",
-        )
+        require_balance(self.label, "G", own, server.gradient)

@@ -1,4 +1,4 @@
-"""Facts about an algorithm besides its equations: settings that suit it, and where it settles by theory.
+"""Facts about an algorithm besides its equations: suitable settings, and where it converges according to theory.
 
 Each algorithm declares these facts in its own file. The laws, the pages, the tuner and the tables read them there.
 """

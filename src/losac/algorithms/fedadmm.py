@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 
-from losac._settings import POSITIVE, choice, count, is_schedule, number
+from losac._settings import POSITIVE, Number, choice, count, is_schedule, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis, curvature
 from losac.algorithms.invariant import require_mean
@@ -124,11 +124,11 @@ class Fedadmm(LocalMethod):
         "variant": "Gong et al. keep no mean of X + π/ρ",
     }
 
-    rho: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    rho: Number = number(default=None, domain=POSITIVE, kw_only=True)
     variant: Literal["appendix", "exact", "gong"] = choice(
         default="appendix", choices=("appendix", "exact", "gong"), kw_only=True
     )
-    server_step: Any = number(default=None, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=None, domain=POSITIVE, kw_only=True)
     server_iterations: int = count(default=20, kw_only=True)
 
     def validate(self) -> None:
@@ -158,13 +158,13 @@ class Fedadmm(LocalMethod):
 
     @property
     def length(self) -> Any:
-        """γ, or its default."""
+        """The server's step γ; without one given, the variant's default."""
         if self.server_step is not None:
             return self.server_step
         return 1.0 if self.variant == "gong" else 1e-4
 
     def bound(self, sampled: int) -> dict[str, Any]:
-        """With Gong et al., Z is made of all that the clients ever sent, in units of γ/S."""
+        """Bind γ and S in the variant of Gong et al., where Z sums all uploads so far in units of γ/S."""
         bound = super().bound(sampled) | {"rho": self.penalty}
         return bound | ({"server_step": self.length, SAMPLED: sampled} if self.variant == "gong" else {})
 

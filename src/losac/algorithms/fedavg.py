@@ -6,9 +6,9 @@ AISTATS 2017.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms import descent
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
@@ -47,7 +47,7 @@ class Fedavg(LocalMethod):
     tuned = SERVER_STEPS
     theory: ClassVar[tuple[Theory, ...]] = (Theory(BIASED, BIASED, BIASED),)
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     weighting: Literal["loss", "average"] = choice(default="loss", choices=("loss", "average"), kw_only=True)
 
     def begin(self, here: Local, x: Tree, client: Tree) -> tuple[Walk, Tree]:

@@ -5,9 +5,9 @@ Reference: J. Xu, S. Wang, L. Wang, A. C.-C. Yao, *FedCM: federated learning wit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import POSITIVE, PROBABILITY, number
+from losac._settings import POSITIVE, PROBABILITY, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, OWN_SHARES, Theory
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
@@ -60,8 +60,8 @@ class Fedcm(LocalMethod):
 
     free = STEPS | {"alpha", "server_step", SAMPLED}
 
-    alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    alpha: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Guided:
         """Start with Δ = 0."""

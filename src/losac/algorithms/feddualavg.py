@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.trees import Tree, axpy, squared_norm, sub, zeros
@@ -69,7 +69,7 @@ class Feddualavg(LocalMethod):
 
     free = STEPS | {"server_step", SAMPLED}
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Server:
         """Start with z = x⁰ and no step taken."""

@@ -5,14 +5,14 @@ Reference: D. A. E. Acar et al., *Federated learning based on dynamic regulariza
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis, curvature
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.trees import Tree, axpy, map_trees, scale, sub, zeros
 
 
@@ -62,7 +62,7 @@ class Feddyn(LocalMethod):
 
     free = STEPS | {"alpha", SAMPLED}
 
-    alpha: Any = number(default=0.01, domain=POSITIVE, kw_only=True)
+    alpha: Number = number(default=0.01, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with h = 0."""
@@ -117,9 +117,4 @@ class Feddyn(LocalMethod):
 
     def check_state(self, here: Federation, server: Pair, h_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ N·h: its error would never vanish."""
-        require_mean(
-            h_i,
-            server.h,
-            "feddyn: this start has Σ h_i ≠ N·h, so the method would end at a wrong point; start at zero, "
-            "or with h = (1/N) Σ h_i",
-        )
+        require_balance(self.label, "h", h_i, server.h)

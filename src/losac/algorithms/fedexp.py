@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms.contract import Federation, Local, Received
 from losac.algorithms.descent import Walk
 from losac.algorithms.facts import BIASED, Theory, axis
@@ -58,7 +58,7 @@ class Fedexp(Fedavg):
     tuned = axis(epsilon=(1e-4, 1e-3, 1e-2, 1e-1))
     theory = (Theory(BIASED, BIASED, BIASED),)
 
-    epsilon: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
+    epsilon: Number = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def end(self, here: Local, x: Tree, client: Tree, local: Walk) -> tuple[Move, Tree]:
         """Send how far the model moved, and the square of its length."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Received
 from losac.algorithms.facts import BIASED, Theory, axis
 from losac.algorithms.fedavg import Fedavg
@@ -62,7 +62,7 @@ class Fedhyper(Fedavg):
 
     free = STEPS | {"limit", "server_step", "weighting", SAMPLED}
 
-    limit: Any = number(default=3.0, domain=POSITIVE, kw_only=True)
+    limit: Number = number(default=3.0, domain=POSITIVE, kw_only=True)
 
     def validate(self) -> None:
         """The bounds must be in order."""

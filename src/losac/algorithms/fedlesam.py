@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from losac._settings import NONNEGATIVE, number
+from losac._settings import NONNEGATIVE, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import SAMPLED, STEPS, Gradient, Local
 from losac.algorithms.descent import Walk
@@ -69,7 +69,7 @@ class Fedlesam(Fedavg):
 
     free = STEPS | {"rho", "server_step", "weighting", SAMPLED}
 
-    rho: Any = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
+    rho: Number = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
 
     def init_client(self, x: Tree) -> Last:
         """Start as a client that never took part."""

@@ -6,9 +6,9 @@ heterogeneity and sparse gradients*, NeurIPS 2021, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms.contract import STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
 from losac.algorithms.facts import EXACT, REFUSED, SERVER_STEPS, Theory
 from losac.algorithms.full_gradient import FullGradientOfAll
@@ -60,7 +60,7 @@ class Fedlin(LocalMethod):
 
     free = STEPS | {"server_step"}
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Gather the gradient at x; then train."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.trees import Tree, axpy, squared_norm, sub, zeros
@@ -59,7 +59,7 @@ class Fedmid(LocalMethod):
         "the regulariser wrongly"
     )
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     prox: Literal["both", "server"] = choice(default="both", choices=("both", "server"), kw_only=True)
 
     def step(self, here: Local, x: Tree, client: Tree, w: Tree, grad: Gradient) -> Tree:

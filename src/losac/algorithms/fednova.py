@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from losac._settings import BELOW_ONE, NONNEGATIVE, number
+from losac._settings import BELOW_ONE, NONNEGATIVE, Number, number
 from losac.algorithms.contract import Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.algorithms.fedavg import Fedavg
@@ -72,8 +72,8 @@ class Fednova(Fedavg):
         "another optimiser; momentum=… and mu=… are counted"
     )
 
-    momentum: Any = number(default=0.0, domain=BELOW_ONE, kw_only=True)
-    mu: Any = number(default=0.0, domain=NONNEGATIVE, kw_only=True)
+    momentum: Number = number(default=0.0, domain=BELOW_ONE, kw_only=True)
+    mu: Number = number(default=0.0, domain=NONNEGATIVE, kw_only=True)
 
     def begin(self, here: Local, x: Tree, client: Tree) -> tuple[Measured, Tree]:  # type: ignore[override]
         """Start from the broadcast model, at rest."""

@@ -5,9 +5,7 @@ Reference: T. Li et al., *Federated optimization in heterogeneous networks*, MLS
 
 from __future__ import annotations
 
-from typing import Any
-
-from losac._settings import NONNEGATIVE, number
+from losac._settings import NONNEGATIVE, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import Gradient, Local
 from losac.algorithms.descent import Walk
@@ -47,7 +45,7 @@ class Fedprox(Fedavg):
     example = Example(settings={"mu": curvature})
     theory = (Theory(BIASED, BIASED, BIASED),)
 
-    mu: Any = number(default=0.01, domain=NONNEGATIVE, kw_only=True)
+    mu: Number = number(default=0.01, domain=NONNEGATIVE, kw_only=True)
 
     def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient) -> Walk:
         """Take one SGD step on the proximal objective."""

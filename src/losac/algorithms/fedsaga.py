@@ -6,9 +6,9 @@ optimization*, section 3.1, equation (fedsaga) and Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Theory
 from losac.trees import Tree, axpy, map_trees, sub, zeros
@@ -54,7 +54,7 @@ class Fedsaga(LocalMethod):
     free = STEPS - {"blocks"} | {"server_step", "average", SAMPLED}
     tailored_steps = "its step is SAGA's, and any change of the direction would make it wrong"
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     average: Literal["sampled", "all"] = choice(default="sampled", choices=("sampled", "all"), kw_only=True)
 
     def init_client(self, x: Tree) -> Tree:

@@ -6,14 +6,14 @@ higher generalization accuracy*, ICLR 2023, Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import NONNEGATIVE, POSITIVE, PROBABILITY, number
+from losac._settings import NONNEGATIVE, POSITIVE, PROBABILITY, Number, number
 from losac.algorithms import descent
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.descent import Walk
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis, curvature
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.perturbed import towards
 from losac.trees import Tree, add, axpy, map_trees, sub, zeros
 
@@ -69,9 +69,9 @@ class Fedspeed(LocalMethod):
 
     free = STEPS | {"strength", "rho", "alpha", SAMPLED}
 
-    rho: Any = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
-    strength: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
-    alpha: Any = number(default=1.0, domain=PROBABILITY, kw_only=True)
+    rho: Number = number(default=0.1, domain=NONNEGATIVE, kw_only=True)
+    strength: Number = number(default=0.1, domain=POSITIVE, kw_only=True)
+    alpha: Number = number(default=1.0, domain=PROBABILITY, kw_only=True)
 
     def init(self, x: Tree) -> Pair:
         """Start with h = 0."""
@@ -131,9 +131,4 @@ class Fedspeed(LocalMethod):
 
     def check_state(self, here: Federation, server: Pair, h_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ N·h: its error would stay."""
-        require_mean(
-            h_i,
-            server.h,
-            "fedspeed: this start has Σ h_i ≠ N·h, so the method would end at a wrong point; start at zero, "
-            "or with h = (1/N) Σ h_i",
-        )
+        require_balance(self.label, "h", h_i, server.h)

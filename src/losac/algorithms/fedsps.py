@@ -5,9 +5,7 @@ Reference: S. Mukherjee, N. Loizou, S. U. Stich, *Locally adaptive federated lea
 
 from __future__ import annotations
 
-from typing import Any
-
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms.contract import Gradient, Local, value_and_gradient
 from losac.algorithms.facts import BIASED, Example, Theory, axis
 from losac.algorithms.fedavg import Fedavg
@@ -55,8 +53,8 @@ class Fedsps(Fedavg):
 
     tailored_steps = "its steps follow from the loss and the gradient as they are"
 
-    lowest: Any = number(default=0.0, kw_only=True)
-    scaling: Any = number(default=0.5, domain=POSITIVE, kw_only=True)
+    lowest: Number = number(default=0.0, kw_only=True)
+    scaling: Number = number(default=0.5, domain=POSITIVE, kw_only=True)
 
     def begin(self, here: Local, x: Tree, client: Tree) -> tuple[Tree, Tree]:
         """Start from the broadcast model."""

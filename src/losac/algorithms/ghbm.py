@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from losac._settings import BELOW_ONE, POSITIVE, count, number
+from losac._settings import BELOW_ONE, POSITIVE, Number, count, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, MOMENTA, Example, Theory
 from losac.trees import Tree, axpy, map_trees, sub
@@ -72,8 +72,8 @@ class Ghbm(LocalMethod):
     free = STEPS | {"momentum", "server_step", SAMPLED}
 
     window: int = count(default=10, kw_only=True)
-    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    momentum: Number = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Window:
         """Start as if x⁰ had stood for τ rounds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms import distances
 from losac.algorithms.contract import Gradient, Local
 from losac.algorithms.facts import BIASED, SERVER_STEPS, Example, Theory
@@ -31,7 +31,7 @@ class LocalDistance(Fedavg):
 
     rule: ClassVar[distances.Rule]
 
-    first: Any = number(default=1e-6, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-6, domain=POSITIVE, kw_only=True)
     memory: Literal["client", "round"] = choice(default="client", choices=("client", "round"), kw_only=True)
 
     def init_client(self, x: Tree) -> Any:
@@ -39,7 +39,7 @@ class LocalDistance(Fedavg):
         return self.rule.start(x, self.first) if self.memory == "client" else ()
 
     def begin(self, here: Local, x: Tree, client: Any) -> tuple[Ruled, Any]:  # type: ignore[override]
-        """Start from the broadcast model, with the rule of before or a fresh one."""
+        """Start from the broadcast model, with the rule of the last round or a new one."""
         return Ruled(x, client if self.memory == "client" else self.rule.start(x, self.first)), client
 
     def step(self, here: Local, x: Tree, client: Any, local: Ruled, grad: Gradient) -> Ruled:  # type: ignore[override]
@@ -130,7 +130,7 @@ class LocalDowg(LocalDistance):
 
     rule = distances.Dowg
 
-    first: Any = number(default=1e-4, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-4, domain=POSITIVE, kw_only=True)
 
 
 class LocalProdigy(LocalDistance):

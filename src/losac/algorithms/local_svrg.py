@@ -5,9 +5,9 @@ Reference: E. Gorbunov, F. Hanzely, P. Richtárik, *Local SGD: unified theory an
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import POSITIVE, PROBABILITY, number
+from losac._settings import POSITIVE, PROBABILITY, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
 from losac.algorithms.facts import EXACT, Example, Theory, axis
 from losac.algorithms.full_gradient import FullGradientOfAll
@@ -63,8 +63,8 @@ class LocalSvrg(LocalMethod):
 
     free = STEPS | {"refresh", "server_step", SAMPLED}
 
-    refresh: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    refresh: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Perhaps renew the anchor; then train."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from losac._settings import NONNEGATIVE, POSITIVE, count, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import Federation, Gradient, Local, Received
 from losac.algorithms.facts import EXACT, PROBABILITIES, REFUSED, Example, Theory
@@ -103,8 +103,8 @@ class Locodl(Scaffnew):
 
     free = Scaffnew.free | {"mu", "omega", "levels"}
 
-    mu: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
-    omega: Any = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
+    mu: Number = number(default=0.1, domain=POSITIVE, kw_only=True)
+    omega: Number = number(default=1.0, domain=NONNEGATIVE, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def transforms(self) -> tuple[Transform, ...]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import jax
 import numpy as np
 
-from losac._settings import NONNEGATIVE, POSITIVE, choice, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, choice, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import EXACT, SERVER_STEPS, Example, Scale, Theory
 from losac.algorithms.invariant import require_mean
@@ -112,8 +112,8 @@ class Losac(LocalMethod):
     }
 
     scaling: Literal["paper", "exact"] = choice(default="paper", choices=("paper", "exact"), kw_only=True)
-    correction: Any = number(default=None, domain=NONNEGATIVE, kw_only=True)
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    correction: Number = number(default=None, domain=NONNEGATIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     prox_step: Literal["matched", "printed"] = choice(default="matched", choices=("matched", "printed"), kw_only=True)
 
     def validate(self) -> None:

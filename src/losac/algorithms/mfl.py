@@ -6,9 +6,9 @@ TPDS 2020.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import BELOW_ONE, number
+from losac._settings import BELOW_ONE, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, MOMENTA, Theory
 from losac.trees import Tree, axpy, sub, zeros
@@ -55,7 +55,7 @@ class Mfl(LocalMethod):
 
     free = STEPS | {"momentum", SAMPLED}
 
-    momentum: Any = number(default=0.5, domain=BELOW_ONE, kw_only=True)
+    momentum: Number = number(default=0.5, domain=BELOW_ONE, kw_only=True)
 
     def init(self, x: Tree) -> Moving:
         """Start at rest."""

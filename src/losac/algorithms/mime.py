@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from losac._settings import BELOW_ONE, POSITIVE, choice, number
+from losac._settings import BELOW_ONE, POSITIVE, Number, choice, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Phase, Received
 from losac.algorithms.facts import BIASED, EXACT, MOMENTA, SERVER_STEPS, Example, Theory
 from losac.algorithms.full_gradient import FullGradient
@@ -92,7 +92,7 @@ class MimeSvrg(LocalMethod):
 
     free = STEPS | {"server_step", SAMPLED}
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """Ask for the full gradients first."""
@@ -138,9 +138,9 @@ class BaseOptimizer(LocalMethod):
     """
 
     optimizer: Literal["momentum", "adam"] = choice(default="momentum", choices=("momentum", "adam"), kw_only=True)
-    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
-    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
-    epsilon: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
+    momentum: Number = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    decay: Number = number(default=0.99, domain=BELOW_ONE, kw_only=True)
+    epsilon: Number = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def start(self, x: Tree) -> Moments:
         """Return s at the start: zeros."""
@@ -251,7 +251,7 @@ class MimeLite(BaseOptimizer):
     )
     free = Mime.free
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Steered:
         """Start with s = 0."""

@@ -6,9 +6,9 @@ Reference: Z. Cheng, X. Huang, P. Wu, K. Yuan, *Momentum benefits non-IID federa
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import PROBABILITY, number
+from losac._settings import PROBABILITY, Number, number
 from losac.algorithms.contract import Federation, Gradient, Local, Received
 from losac.algorithms.facts import BIASED, EXACT, OWN_SHARES, Example, Theory
 from losac.algorithms.fedcm import Fedcm
@@ -98,7 +98,7 @@ class ScaffoldMomentum(Scaffold):
     composite = False
     free = Scaffold.free | {"alpha"}
 
-    alpha: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    alpha: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
 
     def init(self, x: Tree) -> Guided:  # type: ignore[override]
         """Start with c = Δ = 0."""

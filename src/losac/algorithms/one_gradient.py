@@ -1,4 +1,4 @@
-"""What methods share if their clients send something made of their gradient, and take no local steps."""
+"""The common part of methods whose clients take no local steps and send something computed from one gradient."""
 
 from __future__ import annotations
 

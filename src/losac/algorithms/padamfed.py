@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from losac._settings import count
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, Example, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.algorithms.perturbed import towards
 from losac.trees import Tree, add, axpy, map_trees, scale, sub, zeros
 
@@ -180,12 +180,7 @@ class Padamfed(LocalMethod):
 
     def check_state(self, here: Federation, server: Any, c_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ c_i ≠ N·c: its error would stay."""
-        require_mean(
-            c_i,
-            server.c,
-            f"{self.label}: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; start at zero, or "
-            "with c = (1/N) Σ c_i",
-        )
+        require_balance(self.label, "c", c_i, server.c)
 
 
 class Remembering(NamedTuple):

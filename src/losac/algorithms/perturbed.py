@@ -1,4 +1,4 @@
-"""The step of sharpness-aware methods: gradients a little way off, uphill."""
+"""The step of sharpness-aware methods: the gradient is taken a little uphill of the model."""
 
 from __future__ import annotations
 

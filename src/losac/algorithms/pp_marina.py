@@ -6,9 +6,9 @@ compression*, ICML 2021, Algorithm 4 (PP-MARINA).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from losac._settings import PROBABILITY, count, number
+from losac._settings import PROBABILITY, Number, count, number
 from losac.algorithms.compression import Qsgd
 from losac.algorithms.contract import SAMPLED, Federation, Gradient, Local, Phase, Received
 from losac.algorithms.facts import EXACT, Example, Theory, axis
@@ -74,11 +74,11 @@ class PpMarina(OneGradient):
 
     free = frozenset({"step_size", "blocks", "batch_size", "probability", "levels", SAMPLED})
 
-    probability: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    probability: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
     levels: int = count(default=127, kw_only=True)
 
     def validate(self) -> None:
-        """G would count twice what error feedback sends again."""
+        """Refuse error feedback: what it sends again would be added to G twice."""
         super().validate()
         if any(transform.feeds_back for transform in self.uploads):
             raise ValueError(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from losac import _random
 from losac._checks import is_number
-from losac._settings import NONNEGATIVE, POSITIVE, choice, node, number
+from losac._settings import NONNEGATIVE, POSITIVE, Number, choice, node, number
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, map_trees, squared_norm
@@ -58,7 +58,7 @@ class Gaussian(Transform):
     private = True
 
     clip: Any = node()
-    noise_multiplier: Any = number(default=0.0, domain=NONNEGATIVE)
+    noise_multiplier: Number = number(default=0.0, domain=NONNEGATIVE)
     noise_at: Literal["client", "server"] = choice(default="client", choices=("client", "server"), kw_only=True)
     other_clip: Any = node(default=None, kw_only=True)
 
@@ -92,7 +92,7 @@ class Gaussian(Transform):
 
     def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Clip every part, and add the noise if it is the client's."""
-        clipped = self._by_part(upload, lambda place, bound, part: _clipped(part, bound))
+        clipped = self._by_part(upload, lambda part_index, bound, part: _clipped(part, bound))
         return (clipped if self.on_the_sum else self._noisy(key, clipped)), state
 
     def summed(self, key: Any, total: Tree) -> Tree:
@@ -102,16 +102,16 @@ class Gaussian(Transform):
     def _noisy(self, key: Any, upload: Tree) -> Tree:
         spread = self.noise_multiplier * len(parts(upload)) ** 0.5
 
-        def noisy(place: int, bound: Any, part: Tree) -> Tree:
+        def noisy(part_index: int, bound: Any, part: Tree) -> Tree:
             leaves, structure = jax.tree.flatten(part)
-            keys = _random.leaf_keys(_random.part_key(key, place), len(leaves))
+            keys = _random.leaf_keys(_random.part_key(key, part_index), len(leaves))
             drawn = (v + spread * bound * jax.random.normal(k, jnp.shape(v), v.dtype) for k, v in zip(keys, leaves))
             return jax.tree.unflatten(structure, list(drawn))
 
         return self._by_part(upload, noisy)
 
     def _by_part(self, upload: Tree, function: Any) -> Tree:
-        """Return the upload with each part replaced by a function of its place, its bound and itself."""
+        """Return the upload with each part replaced by a function of its index, its bound and itself."""
         found, bounds = parts(upload), self.bounds
         if isinstance(self.clip, tuple) and len(bounds) != len(found):
             names = " and ".join(found) if hasattr(upload, "_fields") else "a single one"
@@ -121,7 +121,8 @@ class Gaussian(Transform):
             )
         bounds = bounds * len(found) if len(bounds) == 1 else bounds
         changed = {
-            name: function(place, bound, part) for place, (bound, (name, part)) in enumerate(zip(bounds, found.items()))
+            name: function(part_index, bound, part)
+            for part_index, (bound, (name, part)) in enumerate(zip(bounds, found.items()))
         }
         return upload._replace(**changed) if hasattr(upload, "_fields") else changed[WHOLE]
 

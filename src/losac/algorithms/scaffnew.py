@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from losac._settings import PROBABILITY, number
+from losac._settings import PROBABILITY, Number, number
 from losac.algorithms.contract import Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import EXACT, PROBABILITIES, REFUSED, Example, Theory
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.trees import Tree, add, axpy, map_trees, squared_norm, sub, zeros
 
 
@@ -66,7 +66,7 @@ class Scaffnew(LocalMethod):
         "momentum, Adam or clipping the control variates would no longer cancel the drift"
     )
 
-    probability: Any = number(default=0.1, domain=PROBABILITY, kw_only=True)
+    probability: Number = number(default=0.1, domain=PROBABILITY, kw_only=True)
 
     def validate(self) -> None:
         """The number of local steps is random, so it cannot be set."""
@@ -108,8 +108,4 @@ class Scaffnew(LocalMethod):
 
     def check_state(self, here: Federation, server: Tree, clients: Control, table: Tree) -> None:
         """Refuse a start with Σ h_i ≠ 0: its error would never vanish."""
-        require_mean(
-            clients.h,
-            map_trees(lambda h: h[0] * 0, clients.h),
-            f"{self.label}: this start has Σ h_i ≠ 0, so the method would end at a wrong point; start at zero",
-        )
+        require_balance(self.label, "h", clients.h)

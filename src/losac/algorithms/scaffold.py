@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from losac._settings import POSITIVE, choice, number
+from losac._settings import POSITIVE, Number, choice, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import BIASED, EXACT, SERVER_STEPS, Example, Theory
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.trees import Tree, add, axpy, map_trees, sub, zeros
 
 
@@ -65,7 +65,7 @@ class Scaffold(LocalMethod):
 
     free = STEPS | {"server_step", "option", SAMPLED}
 
-    server_step: Any = number(default=1.0, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=1.0, domain=POSITIVE, kw_only=True)
     option: Literal[1, 2] = choice(default=2, choices=(1, 2), kw_only=True)
 
     def init(self, x: Tree) -> Pair:
@@ -123,9 +123,4 @@ class Scaffold(LocalMethod):
 
     def check_state(self, here: Federation, server: Pair, c_i: Tree, table: Tree) -> None:
         """Refuse a start with Σ c_i ≠ N·c: its error would never vanish."""
-        require_mean(
-            c_i,
-            server.c,
-            "scaffold: this start has Σ c_i ≠ N·c, so the method would end at a wrong point; start at zero, "
-            "or with c = (1/N) Σ c_i",
-        )
+        require_balance(self.label, "c", c_i, server.c)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from losac._settings import POSITIVE, number
+from losac._settings import POSITIVE, Number, number
 from losac.algorithms import distances
 from losac.algorithms.contract import Federation, Received
 from losac.algorithms.facts import BIASED, EXACT, Example, Theory, axis
@@ -29,7 +29,7 @@ class ServerDistance(Fedavg):
 
     rule: ClassVar[distances.Rule]
 
-    first: Any = number(default=1e-6, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-6, domain=POSITIVE, kw_only=True)
 
     def init(self, x: Tree) -> Ruled:
         """Start the rule at x⁰."""
@@ -129,7 +129,7 @@ class ServerDowg(ServerDistance):
 
     rule = distances.Dowg
 
-    first: Any = number(default=1e-4, domain=POSITIVE, kw_only=True)
+    first: Number = number(default=1e-4, domain=POSITIVE, kw_only=True)
 
 
 class ServerProdigy(ServerDistance):

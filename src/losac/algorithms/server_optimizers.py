@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from losac._settings import BELOW_ONE, POSITIVE, number
+from losac._settings import BELOW_ONE, POSITIVE, Number, number
 from losac.algorithms.contract import SAMPLED, STEPS, Federation, Received
 from losac.algorithms.facts import ADAPTIVE_SERVER_STEPS, BIASED, MOMENTA, Example, Theory, axis
 from losac.algorithms.fedavg import Fedavg
@@ -41,9 +41,9 @@ class AdaptiveServer(Fedavg):
 
     free = STEPS | {"server_step", "momentum", "tau", "weighting", SAMPLED}
 
-    server_step: Any = number(default=0.1, domain=POSITIVE, kw_only=True)
-    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
-    tau: Any = number(default=1e-3, domain=POSITIVE, kw_only=True)
+    server_step: Number = number(default=0.1, domain=POSITIVE, kw_only=True)
+    momentum: Number = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    tau: Number = number(default=1e-3, domain=POSITIVE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the next v of one array from the square of its update."""
@@ -104,7 +104,7 @@ class Fedadam(AdaptiveServer):
 
     free = AdaptiveServer.free | {"decay"}
 
-    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
+    decay: Number = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the moving average."""
@@ -146,7 +146,7 @@ class Fedyogi(AdaptiveServer):
 
     free = AdaptiveServer.free | {"decay"}
 
-    decay: Any = number(default=0.99, domain=BELOW_ONE, kw_only=True)
+    decay: Number = number(default=0.99, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Move towards the square."""
@@ -188,7 +188,7 @@ class Fedadagrad(AdaptiveServer):
 
     free = AdaptiveServer.free
 
-    momentum: Any = number(default=0.0, domain=BELOW_ONE, kw_only=True)
+    momentum: Number = number(default=0.0, domain=BELOW_ONE, kw_only=True)
 
     def second_moment(self, v: Any, square: Any) -> Any:
         """Return the sum of all squares."""
@@ -225,7 +225,7 @@ class Fedavgm(Fedavg):
 
     free = STEPS | {"server_step", "momentum", "weighting", SAMPLED}
 
-    momentum: Any = number(default=0.9, domain=BELOW_ONE, kw_only=True)
+    momentum: Number = number(default=0.9, domain=BELOW_ONE, kw_only=True)
 
     def init(self, x: Tree) -> Moving:
         """Start at rest."""

@@ -94,7 +94,7 @@ class Tamuna(Scaffnew):
     sparsity: int | None = count(default=None, kw_only=True)
 
     def validate(self) -> None:
-        """One sender per coordinate would never renew h_i."""
+        """Refuse one sender per coordinate, with which h_i would never change."""
         super().validate()
         if self.sparsity == 1:
             raise ValueError("tamuna: sparsity=1 leaves nothing to compare a coordinate with: use at least 2")

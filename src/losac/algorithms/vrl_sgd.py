@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from losac.algorithms.contract import STEPS, Federation, Gradient, Local, LocalMethod, Received
 from losac.algorithms.facts import EXACT, REFUSED, Theory, axis
-from losac.algorithms.invariant import require_mean
+from losac.algorithms.invariant import require_balance
 from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub, zeros
 
 
@@ -96,4 +96,4 @@ class VrlSgd(LocalMethod):
     def check_state(self, here: Federation, x: Tree, memory: Memory, table: Tree) -> None:
         """Refuse a start with Σ Δ_i ≠ 0: its error would never vanish."""
         delta = map_trees(lambda x, q: (x - q) / memory.length.reshape(-1, *[1] * (q.ndim - 1)), x, memory.q)
-        require_mean(delta, zeros(x), "vrl_sgd: this start has Σ Δ_i ≠ 0, so the method would end at a wrong point")
+        require_balance(self.label, "Δ", delta)

@@ -24,7 +24,7 @@ from losac.federation.draws import LocalWork
 from losac.trees import Tree
 
 EXACT = 1e-8
-"""How far a unit vector may lie from the row space that is said to hold it."""
+"""The largest distance between a unit vector and the row space at which it still counts as inside."""
 CANCELLED = 1e-13
 """Coefficients smaller than this, relative to the largest of their equation, are rounding."""
 LEAST_ERROR = 1e-9
@@ -90,7 +90,7 @@ class Estimate(NamedTuple):
 
 
 class NonlinearMethodError(ValueError):
-    """The method does more with gradients than to add and scale them."""
+    """The method does more with gradients than add and scale them."""
 
 
 NotLinearError = NonlinearMethodError
@@ -268,6 +268,6 @@ def _check_linear(seen: Transcript, run: _Run, coefficients: np.ndarray, size: i
         _, other = run(change, scale)
         if not np.allclose(other, scale * coefficients @ change, rtol=1e-9, atol=1e-12 * scale):
             raise NonlinearMethodError(
-                f"{seen.algorithm.label} does more with its gradients than to add and scale them; only matching its "
+                f"{seen.algorithm.label} does more with its gradients than add and scale them; only matching its "
                 "uploads by a replay can attack it"
             )

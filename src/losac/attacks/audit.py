@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from losac.attacks.replay import true_gradients
 from losac.attacks.transcript import Transcript, mean_gradient, watch
 from losac.attacks.unrolled import run_unrolled
 from losac.simulation.engines.resident import precision
-from losac.simulation.options import Dtype
+from losac.simulation.options import Dtype, about
 from losac.task import Task
 from losac.trees import scale
 
@@ -54,26 +54,27 @@ class Audit(NamedTuple):
     pictures: Mapping[str, np.ndarray]
 
 
-class Plan(NamedTuple):
-    """How to attack.
+@dataclass(frozen=True)
+class Plan:
+    """How to attack: the options of ``losac attack run``."""
 
-    Args:
-      attacks: names in :data:`losac.attacks.ATTACKS`, on the server's best estimates of the gradients.
-      printed: the same, on the paper's attacker's estimate of the gradient.
-      unrolled: through how many of the first rounds to differentiate; 0: not at all.
-      rounds: how many rounds to watch.
-      each: how many gradients of each set of rows to use.
-      restarts: from how many starts.
-      steps: of every attack, instead of its default number.
-    """
-
-    attacks: tuple[str, ...] = ("inverting", "rowspace")
-    printed: tuple[str, ...] = ("paper", "inverting")
-    unrolled: int = 0
-    rounds: int = 5
-    each: int = 2
-    restarts: int = 1
-    steps: int | None = None
+    attacks: tuple[str, ...] = field(
+        default=("inverting", "rowspace"),
+        metadata=about(
+            "On the server's best estimates: dlg, dlg-adam, idlg, inverting, paper, rowspace.", complete="attack_names"
+        ),
+    )
+    printed: tuple[str, ...] = field(
+        default=("paper", "inverting"),
+        metadata=about(
+            "The same names, on the gradient as the paper's attacker estimates it.", complete="attack_names"
+        ),
+    )
+    unrolled: int = field(default=0, metadata=about("First rounds to differentiate through; 0: none.", min=0))
+    rounds: int = field(default=5, metadata=about("Rounds that the server watches.", min=1))
+    each: int = field(default=2, metadata=about("Gradients of each set of rows that an attack uses.", min=1))
+    restarts: int = field(default=1, metadata=about("Starts of every attack; the best counts.", min=1))
+    steps: int | None = field(default=None, metadata=about("Steps of every attack.", min=1, default="its own"))
 
 
 ORDINARY = Plan()

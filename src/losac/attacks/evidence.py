@@ -1,4 +1,4 @@
-"""What an attack works on: gradients of a client's rows, each with the model at which it was taken."""
+"""The input of an attack: gradients of a client's rows, each with the model where it was computed."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped, unused-ignore]
 
 from losac.trees import Tree, map_trees, squared_norm, sub
 
@@ -44,6 +43,8 @@ def likeness(recovered: np.ndarray, real: np.ndarray, peak: float = 1.0, nothing
     >>> likeness(np.array([[1.0, 1.0], [0.0, 0.1]]), np.array([[0.0, 0.0], [1.0, 1.0]])).order
     array([1, 0])
     """
+    from scipy.optimize import linear_sum_assignment
+
     real = np.reshape(np.asarray(real, float), (len(real), -1))
     recovered = np.reshape(np.asarray(recovered, float), (-1, real.shape[1]))
     squares = (real**2).mean(1)[:, None] - 2 * real @ recovered.T / real.shape[1] + (recovered**2).mean(1)[None, :]

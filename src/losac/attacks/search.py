@@ -1,4 +1,4 @@
-"""Look for the data that explains what was observed: descent on a mismatch, by any of optax's optimisers."""
+"""Search for the data that explains an observation: minimise the mismatch with any optimiser of optax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The board's two pages, with their scripts and styles inside."""
+"""The board's two pages, with their scripts and styles inlined."""
 
 from __future__ import annotations
 

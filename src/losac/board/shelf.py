@@ -138,10 +138,10 @@ class Shelf:
 
 def _run_folders(root: Path) -> Iterator[Path]:
     """Find the folders with a run.json, without following links and without looking inside runs."""
-    for place, folders, files in os.walk(root):
+    for path, folders, files in os.walk(root):
         if "run.json" in files:
             folders.clear()
-            yield Path(place)
+            yield Path(path)
         else:
             folders[:] = [name for name in folders if not name.startswith(".")]
 

@@ -1,4 +1,4 @@
-"""``losac``: the commands put together."""
+"""``losac``: the application with all commands."""
 
 from __future__ import annotations
 

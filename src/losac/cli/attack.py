@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,20 +14,24 @@ from losac._seeds import MOST
 from losac.cli import completion
 from losac.cli.errors import say
 from losac.cli.folder import purpose, results_folder
-from losac.cli.group import App, check_value
+from losac.cli.group import App, check_value, given_names
 from losac.cli.options import OUTPUT, Overwrite, Printing
 from losac.cli.output import Answer, check_replaceable, new_table, print_table, save_config, to_json
 from losac.experiment.fields import METHOD, PROBLEM, Option
-from losac.experiment.options import MADE, AlgorithmEntry, Method, Partition
+from losac.experiment.file import File, read_file
+from losac.experiment.options import MADE, AlgorithmEntry, Method, Partition, with_options
 from losac.experiment.settings import find_algorithm
+from losac.experiment.words import words
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
-    from losac.attacks import Audit, Data, Leak
+    from losac.attacks import Audit, Data, Leak, Plan
 
 _RUN_EPILOG = """Examples:
 
 losac attack run --algorithm dsgd
+
+losac attack run experiment.toml --clients 4 --rounds 3
 
 losac attack run --algorithm losac --model 2nn --local-steps 5 --blocks 1 --samples 4 --unrolled 2 --out leak
 
@@ -41,6 +45,7 @@ losac attack algebra losac scaffold --blocks 1,4 --local-steps 1,2,5
 losac attack algebra --markdown docs/leakage_algebra.md"""
 _ATTACK, _DEFENCE = "Attack", "Defence"
 _NO_ATTACK = "class mean"
+_USUAL = {"local_steps": 5, "blocks": 1}
 _CLEAR, _BETTER = 30.0, 3.0
 """Decibels that make rows easy to recognise, and decibels by which an attack must beat the class mean to count."""
 
@@ -67,28 +72,11 @@ class AttackedFederation(Method):
 
 
 @dataclass(frozen=True)
+@with_options(words().get("attack", ()), _ATTACK)
 class Curious:
-    """What the server watches and tries."""
+    """What the server watches and tries: an option for each field of :class:`losac.attacks.Plan`, and more."""
 
-    rounds: Annotated[int, Option(_ATTACK, "Rounds that the server watches.", min=1)] = 5
     victims: Annotated[int, Option(_ATTACK, "Clients to attack.", min=1)] = 2
-    attacks: Annotated[
-        str,
-        Option(
-            _ATTACK,
-            "On the server's best estimates: dlg, dlg-adam, idlg, inverting, paper, rowspace.",
-            complete="attack_names",
-        ),
-    ] = "inverting,rowspace"
-    printed: Annotated[
-        str,
-        Option(
-            _ATTACK, "The same names, on the gradient as the paper's attacker estimates it.", complete="attack_names"
-        ),
-    ] = "paper,inverting"
-    unrolled: Annotated[int, Option(_ATTACK, "First rounds to differentiate through.", min=0)] = 0
-    restarts: Annotated[int, Option(_ATTACK, "Starts of every attack; the best counts.", min=1)] = 1
-    steps: Annotated[int | None, Option(_ATTACK, "Steps of every attack.", default="its own", min=1)] = None
     seed: Annotated[int, Option(_ATTACK, "Seed of data, weights, draws and starts.", min=0, max=MOST)] = 0
 
 
@@ -105,10 +93,19 @@ class Defence:
 
 @app.command("run", epilog=_RUN_EPILOG, quiet="the verdict, or the paths of files,")
 def run(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Experiment file, whose problem and algorithm are attacked; options given here win.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
     federation: AttackedFederation,
     curious: Curious,
     defence: Defence,
     printing: Printing,
+    context: typer.Context,
     algorithm: AlgorithmEntry = "losac",
     out: Annotated[
         Path | None, Option(OUTPUT, "Folder for audit.json, config.json and pictures.png.", default="no files")
@@ -117,25 +114,29 @@ def run(
 ) -> Answer:
     """Run a small federation, attack what its server sees, and compare with the clients' real rows."""
     with results_folder(out, purpose(overwrite=overwrite)) as claim:
+        given, said = given_names(context), File() if file is None else read_file(file)
+        if said.comparison:
+            raise ValueError(f"{file} is of a comparison; give a file of one run")
+        federation = said.fill(federation, given)
         problem = replace(federation, partition=None) if federation.data in MADE else federation
-        (method,) = problem.build_algorithms([algorithm], local_steps=5, blocks=1)
+        if said.algorithm is None or "algorithm" in given:
+            (method,) = problem.build_algorithms([algorithm], **_USUAL)
+        else:
+            method = said.build_algorithm(problem, **_USUAL)
         method = _defended(method, defence)
         from losac.attacks import Plan, audit, cut
 
-        plan = Plan(
-            _names(curious.attacks, "--attacks"), _names(curious.printed, "--printed"), curious.unrolled,
-            curious.rounds, 2, curious.restarts, curious.steps,
-        )  # fmt: skip
+        plan = _plan(Plan, curious)
         clients, samples, seed = federation.clients or 0, federation.samples, curious.seed
         sampled = federation.clients_per_round
         if curious.victims > clients:
             raise ValueError(f"--victims {curious.victims} are more than the {clients} clients; give at most {clients}")
         if (method.draw.blocks or 1) > samples:
             raise ValueError(
-                f"--blocks {federation.blocks} are more than the {samples} rows of a client; raise --samples"
+                f"--blocks {method.draw.blocks} is more than the {samples} rows of each client; raise --samples"
             )
         ground = cut(problem.load_data(seed), samples, seed)
-        spent = _epsilon(method, curious.rounds, clients, sampled, defence.delta)
+        spent = _epsilon(method, plan.rounds, clients, sampled, defence.delta)
         if printing.verbose:
             say(f"Attacking {curious.victims} of {clients} clients …")
         found = audit(
@@ -145,7 +146,7 @@ def run(
         config = {
             "data": problem.data, "model": problem.model_name, "clients": clients, "samples": samples,
             "partition": federation.partition, "algorithm": method.label, "settings": method.settings(),
-            "clients_per_round": sampled or clients, "seed": seed, "victims": curious.victims, "plan": plan._asdict(),
+            "clients_per_round": sampled or clients, "seed": seed, "victims": curious.victims, "plan": asdict(plan),
         }  # fmt: skip
         result = {name: value for name, value in found._asdict().items() if name != "pictures"}
         result |= {"epsilon": spent, "delta": defence.delta if spent is not None else None, "verdict": verdict(found)}
@@ -217,9 +218,16 @@ def verdict(found: Audit) -> str:
     else:
         said = (
             f"None of these attacks recovers the rows: the best, {best!r}, reaches {tried[best]:.1f} dB{beside}. That "
-            "is no proof that none can."
+            "does not prove that no attack can."
         )
     return f"{known} {said}".strip()
+
+
+def _plan(kind: type[Plan], curious: Curious) -> Plan:
+    """Return the plan that the options make; lists are written with commas."""
+    said = {field.name: getattr(curious, field.name) for field in fields(kind)}
+    lists = {name: _names(said[name], f"--{name}") for name in ("attacks", "printed")}
+    return kind(**{**said, **lists})
 
 
 def _names(text: str, option: str) -> tuple[str, ...]:

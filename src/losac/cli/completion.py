@@ -69,7 +69,7 @@ def matching(incomplete: str, offered: Iterable[Word]) -> list[Word]:
     return [(word, about) for word, about in offered if word.startswith(incomplete)]
 
 
-def mend_bash() -> None:
+def fix_bash_escapes() -> None:
     """Make bash, which breaks ``scaffold:server_step=3`` into five words, offer what continues the last of them."""
     click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]  # newer versions of typer hold a click of their own
     shells: Any = import_module(f"{click}.shell_completion")

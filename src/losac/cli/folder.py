@@ -1,4 +1,4 @@
-"""The folder of a command's results, the same way for all commands: lock it, check it, and only then clear it."""
+"""The folder of a command's results. All commands lock it, check it, and only then clear it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RESULTS = (
 def purpose(*, resume: bool = False, overwrite: bool = False) -> Purpose:
     """Return what a command wants with its folder."""
     if resume and overwrite:
-        raise ValueError("--resume continues what is in --out, and --overwrite replaces it: use one of both")
+        raise ValueError("--resume continues what is in --out, and --overwrite replaces it: use only one of them")
     return "resume" if resume else "overwrite" if overwrite else "new"
 
 

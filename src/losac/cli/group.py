@@ -44,7 +44,7 @@ class Commands(TyperGroup):
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Read the command line, or complete it."""
         if os.environ.get("_LOSAC_COMPLETE") == "complete_bash":
-            completion.mend_bash()
+            completion.fix_bash_escapes()
         return super().main(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``losac init`` and ``losac schema``: an experiment's file to start from, and what such files may hold."""
+"""``losac init`` and ``losac schema``: an experiment file to start from, and the schema of such files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of commands that are not part of an experiment, each worded once.
+"""Options of commands that are not part of an experiment, each defined once.
 
 A dataclass of such fields is a group of options, which a command takes as one parameter: see :mod:`losac.cli.group`.
 """

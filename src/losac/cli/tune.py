@@ -17,9 +17,10 @@ from losac.cli.options import Config, Out, Overwrite, Printing, Seeds, parse_see
 from losac.cli.output import NOTHING_SAVED, Answer, save_config, wide_console
 from losac.experiment.fields import Option
 from losac.experiment.file import read_file
-from losac.experiment.options import Experiment
+from losac.experiment.options import Experiment, with_options
 from losac.experiment.settings import parse_settings, split_entry
 from losac.experiment.space import FORMS, parse_space
+from losac.experiment.words import words
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -42,21 +43,9 @@ _SEARCH = "Search"
 
 
 @dataclass(frozen=True)
+@with_options(words().get("search", ()), _SEARCH)
 class Search:
-    """How to search for the best settings: arguments of :func:`losac.tune`."""
-
-    search: Annotated[str, Option(_SEARCH, "grid, refine, random or optuna.")] = "grid"
-    trials: Annotated[int | None, Option(_SEARCH, "Points, where the search is no grid.", default="32", min=1)] = None
-    metric: Annotated[str | None, Option(_SEARCH, "Metric to score.", default="accuracy, else loss")] = None
-    target: Annotated[float | None, Option(_SEARCH, "Seek the fewest rounds to this value of the metric.")] = None
-    sustained: Annotated[int, Option(_SEARCH, "Evaluations in a row that must be at the target.", min=1)] = 1
-    validation: Annotated[
-        float,
-        Option(
-            _SEARCH, "Share of the clients' rows set aside to score on; 0: score on the training rows.", min=0, max=1
-        ),
-    ] = 0.2
-    widen: Annotated[bool, Option(_SEARCH, "Extend a grid if its best point lies at the edge.")] = True
+    """How to search for the best settings: an option for each field of :class:`losac.tuning.SearchOptions`."""
 
 
 def tune(
@@ -88,10 +77,11 @@ def tune(
             experiment = read_file(config).fill(experiment, given_names(context))
         (method,) = experiment.build_algorithms([algorithm])
         chosen = parse_seeds(seeds)
-        axes = parse_space(space) if space else _default_space(experiment, algorithm, method, search.search)
+        sought = asdict(search)
+        axes = parse_space(space) if space else _default_space(experiment, algorithm, method, sought["search"])
         data = experiment.load_data()
         options = _checked(experiment.simulation(data)) | {"eval_every": experiment.eval_every}
-        sought = asdict(search) | {"seeds": chosen, "validation": search.validation or None}
+        sought |= {"seeds": chosen, "validation": sought["validation"] or None}
         tuning = _search(experiment, data, method, axes, sought | options, printing.verbose)
         problem = experiment.describe(data)
         files = [] if claim is None else _save(tuning, claim, problem)

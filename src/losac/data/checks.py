@@ -113,8 +113,8 @@ def check_arrays(x: Array, y: Array, offsets: Offsets, owner: str = "client") ->
         check_numeric(array, letter, f"{owner} data")
         bad = _first_infinite(array) if array.dtype.kind == "f" else None
         if bad is not None:
-            place = _place(bad[0], offsets, owner)
-            raise ValueError(f"{place} holds {array[bad]} in {letter}; drop such rows, or fill in missing values")
+            where = _place(bad[0], offsets, owner)
+            raise ValueError(f"{where} holds {array[bad]} in {letter}; drop such rows, or fill in missing values")
 
 
 def _check_is_array(array: Any, letter: str, owner: str) -> None:

@@ -79,7 +79,7 @@ def _continue(url: str, part: Path, timeout: float, report: Report) -> None:
         if _content_range(error.headers)[1] == have:
             return
         part.unlink(missing_ok=True)
-        raise ConnectionError(f"the {have} bytes kept from before do not fit the server's file") from error
+        raise ConnectionError(f"the {have} bytes of an earlier download do not match the server's file") from error
     with response:
         start, total = _content_range(response.headers)
         if response.status != 206:

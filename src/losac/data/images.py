@@ -31,17 +31,17 @@ def folder_columns(
             f"{folder} holds no images ({', '.join(ENDINGS)}); put them into one subfolder per class, or "
             "map a folder of .npy files by losac.data.map_npy"
         )
-    places = [path.relative_to(folder).parts[:-1] for path in files]
-    depths = {len(place) for place in places}
+    parents = [path.relative_to(folder).parts[:-1] for path in files]
+    depths = {len(parent) for parent in parents}
     if not (depths == {1} or depths == {2}):
         raise DataError(
             f"{folder} has images at different depths or in no subfolder, such as "
-            f"{files[[len(p) for p in places].index(min(depths))].relative_to(folder)}; "
+            f"{files[[len(p) for p in parents].index(min(depths))].relative_to(folder)}; "
             "put all into CLASS/ or all into CLIENT/CLASS/"
         )
-    if depths == {2} and {place[0].lower() for place in places} <= _PARTS:
+    if depths == {2} and {parent[0].lower() for parent in parents} <= _PARTS:
         raise DataError(
-            f"{folder} has the parts {', '.join(sorted({place[0] for place in places}))}, not clients; read one of "
+            f"{folder} has the parts {', '.join(sorted({parent[0] for parent in parents}))}, not clients; read one of "
             "them, and give another as test=FOLDER"
         )
     full = {parent for path in files for parent in path.relative_to(folder).parents}
@@ -61,9 +61,9 @@ def folder_columns(
             pixels.append(np.asarray(shown, dtype=np.uint8))
     x = np.stack(pixels)
     arrays: dict[str, Array] = {"x": x[..., None] if mode == "L" else x}
-    arrays["y"] = np.array([place[-1] for place in places], dtype=object)
+    arrays["y"] = np.array([parent[-1] for parent in parents], dtype=object)
     if depths == {2}:
-        arrays["client"] = np.array([place[0] for place in places], dtype=object)
+        arrays["client"] = np.array([parent[0] for parent in parents], dtype=object)
     return arrays, str(folder), {}
 
 

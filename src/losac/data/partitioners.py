@@ -32,8 +32,26 @@ class Partitioner(Protocol):
         ...
 
 
+class _OverClients:
+    """The common part of partitioners that take any number of clients."""
+
+    def __call__(
+        self,
+        labels: NDArray[Any],
+        clients: int | None,
+        rng: np.random.Generator,
+        groups: NDArray[Any] | None = None,
+    ) -> list[Rows]:
+        """Return the row indices of each client."""
+        return self.deal(labels, _check(labels, clients), rng)
+
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class mixture:
+class mixture(_OverClients):
     """A share `c` of the rows goes to clients by label, the rest at random (the paper's heterogeneity).
 
     The rows are shuffled; the first share `c` is sorted by label and cut into contiguous equal pieces,
@@ -52,15 +70,8 @@ class mixture:
         if not is_number(self.c) or not 0 <= self.c <= 1:
             raise ValueError(f"mixture(c={self.c}): c is a share, give a number from 0 (IID) to 1 (sorted)")
 
-    def __call__(
-        self,
-        labels: NDArray[Any],
-        clients: int | None,
-        rng: np.random.Generator,
-        groups: NDArray[Any] | None = None,
-    ) -> list[Rows]:
-        """Return the row indices of each client."""
-        count = _check(labels, clients)
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
         rows = rng.permutation(len(labels))
         share = round(self.c * len(labels))
         by_label = rows[:share][np.argsort(labels[rows[:share]], kind="stable")]
@@ -71,37 +82,25 @@ class mixture:
 
 
 @dataclass(frozen=True)
-class iid:
+class iid(_OverClients):
     """Shuffled rows in equal pieces: every client sees the same distribution."""
 
-    def __call__(
-        self,
-        labels: NDArray[Any],
-        clients: int | None,
-        rng: np.random.Generator,
-        groups: NDArray[Any] | None = None,
-    ) -> list[Rows]:
-        """Return the row indices of each client."""
-        return mixture(0.0)(labels, clients, rng)
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
+        return mixture(0.0).deal(labels, count, rng)
 
 
 @dataclass(frozen=True)
-class sorted_by_label:
+class sorted_by_label(_OverClients):
     """Rows sorted by label in equal pieces, in random order within a label: the most skewed split."""
 
-    def __call__(
-        self,
-        labels: NDArray[Any],
-        clients: int | None,
-        rng: np.random.Generator,
-        groups: NDArray[Any] | None = None,
-    ) -> list[Rows]:
-        """Return the row indices of each client."""
-        return mixture(1.0)(labels, clients, rng)
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
+        return mixture(1.0).deal(labels, count, rng)
 
 
 @dataclass(frozen=True)
-class dirichlet:
+class dirichlet(_OverClients):
     """Each class is divided among the clients in Dirichlet(alpha) proportions (label skew).
 
     A small `alpha` gives clients few classes and very unequal sizes. A client without rows gets one, drawn at random
@@ -114,15 +113,8 @@ class dirichlet:
         if not is_number(self.alpha) or not 0 < self.alpha < np.inf:
             raise ValueError(f"dirichlet(alpha={self.alpha}): give a positive number, such as 0.3")
 
-    def __call__(
-        self,
-        labels: NDArray[Any],
-        clients: int | None,
-        rng: np.random.Generator,
-        groups: NDArray[Any] | None = None,
-    ) -> list[Rows]:
-        """Return the row indices of each client."""
-        count = _check(labels, clients)
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))
@@ -138,7 +130,7 @@ class dirichlet:
 
 
 @dataclass(frozen=True)
-class shards:
+class shards(_OverClients):
     """Rows sorted by label, cut into `per_client` shards for each client, assigned at random (FedAvg's)."""
 
     per_client: int = 2
@@ -147,15 +139,8 @@ class shards:
         if not is_whole(self.per_client) or self.per_client < 1:
             raise ValueError(f"shards(per_client={self.per_client}): give each client at least one shard")
 
-    def __call__(
-        self,
-        labels: NDArray[Any],
-        clients: int | None,
-        rng: np.random.Generator,
-        groups: NDArray[Any] | None = None,
-    ) -> list[Rows]:
-        """Return the row indices of each client."""
-        count = _check(labels, clients)
+    def deal(self, labels: NDArray[Any], count: int, rng: np.random.Generator) -> list[Rows]:
+        """Return the row indices of each of ``count`` clients."""
         total = count * self.per_client
         if total > len(labels):
             raise ValueError(

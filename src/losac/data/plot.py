@@ -1,4 +1,4 @@
-"""A picture of the clients' rows: clients against labels."""
+"""A plot of the clients' rows by label."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -29,7 +29,7 @@ def table_to_npy(
     """Write a CSV or Parquet file as a folder for `map_npy`; return the folder.
 
     There are two passes: the first reads the target and the client of all rows, to find where each row belongs; the
-    second reads the inputs, some rows at a time, and puts each into its place. Inputs must be numbers, with none
+    second reads the inputs, some rows at a time, and puts each into its position. Inputs must be numbers, with none
     missing.
     """
     file, folder = Path(file).expanduser(), Path(folder).expanduser()
@@ -42,8 +42,8 @@ def table_to_npy(
         owners(small.arrays[client], client, str(file)), return_inverse=True, return_counts=True
     )
     order = np.argsort(owner, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
     known = column_names(file, encoding)
     wanted = [name for name in known if name not in (target, client)] if features is None else list(features)
     for name in wanted:
@@ -55,7 +55,7 @@ def table_to_npy(
     for batch in batches(file, wanted, encoding, BATCH):
         keep_complete(batch, wanted, "refuse")
         rows, _ = inputs(batch, wanted, "refuse", dtype)
-        x[place[start : start + len(rows)]] = rows
+        x[position[start : start + len(rows)]] = rows
         start += len(rows)
     x.flush()
     arrays = {"y": found.y[order], "offsets": np.cumsum([0, *sizes]), "client_names": names.astype(str)}

@@ -72,8 +72,8 @@ def write_app(
         "task": task,
     }
     written = []
-    for template, place in _FILES.items():
-        path = folder / place.format(package=package)
+    for template, pattern in _FILES.items():
+        path = folder / pattern.format(package=package)
         text = (resources.files("losac.deploy") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(Template(text).substitute(values), encoding="utf-8")

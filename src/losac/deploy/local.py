@@ -162,7 +162,7 @@ class LocalFederation:
     def rotate(self) -> list[Path]:
         """Set all keys, certificates, secrets and tokens aside; return the files. The next start makes new ones.
 
-        Nodes take over their own states with their new keys, and runs that go on let them.
+        Nodes keep their states under their new keys, and runs that continue accept this.
         """
         with locked(self.folder.root):
             if any(self.processes().values()):

@@ -1,6 +1,6 @@
 """Processes that outlive the command that started them, found again by pid files.
 
-Each is the leader of its own session: what it starts can be found and ended even when it is dead. A pid
+Each is the leader of its own session: the processes that it starts can be found and ended even after it has died. A pid
 counts only if the process has the recorded command and start: by now the number may belong to another process.
 """
 
@@ -163,7 +163,7 @@ def _is_recorded(process: psutil.Process, record: ProcessRecord) -> bool:
 
 
 def _is_flower(process: psutil.Process) -> bool:
-    """Whether a process is one that SuperNode or SuperExec start; a session without any is not ours."""
+    """Whether SuperNode or SuperExec started a process; only sessions that have such a process are losac's."""
     return any(Path(word).name.startswith(("flower-", "flwr-")) for word in process.cmdline()[:3])
 
 

@@ -170,7 +170,7 @@ def _last_words(log: Path) -> str:
     """Return a log's last error, or its last line."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", _tail(log)).split("For more information")[0]
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
-    errors = [place for place, line in enumerate(lines) if re.search(r"error", line, re.IGNORECASE)]
+    errors = [number for number, line in enumerate(lines) if re.search(r"error", line, re.IGNORECASE)]
     return " ".join(lines[errors[-1] if errors else -1 :])[:500] or "it wrote nothing"
 
 

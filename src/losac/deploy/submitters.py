@@ -1,4 +1,4 @@
-"""Who may submit runs and see the log: names with tokens, of which the server keeps digests only.
+"""Who may submit runs and see the log: names with tokens. The server keeps only digests of the tokens.
 
 The SuperLink reads the file at every call, thus a removed line counts at once.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from losac._files import make_folder, write_whole
 
 OWNER = "owner"
-"""The submitter whose token lies with the federation itself."""
+"""The submitter whose token is kept in the federation's own folder."""
 _STORED = "flower.account-auth.%s."
 """How Flower's own credentials begin, for an address."""
 

@@ -12,9 +12,9 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from losac.experiment.options import Experiment
+from losac.experiment.options import Experiment, Method
 from losac.experiment.schema import ALGORITHM, COMPARE, PROBLEM, SIMULATION, field_choices, field_names, file_model
 from losac.experiment.settings import build_algorithms, override, split_entry, without_rivals
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from losac.algorithms import Algorithm
 
 Content = Mapping[str, Any]
+Options = TypeVar("Options", bound=Method)
 COMMON = ("step_size", "local_steps", "blocks")
 """Settings that a comparison takes for all of its algorithms from the section of one."""
 _OWN = ("seed", "target")
@@ -43,14 +44,18 @@ class File:
     algorithms: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
 
-    def fill(self, experiment: Experiment, given: Collection[str]) -> Experiment:
-        """Return the experiment with the file's options, unless the command line gives them."""
-        return dataclasses.replace(experiment, **{k: v for k, v in self.options.items() if k not in given})
+    def fill(self, options: Options, given: Collection[str]) -> Options:
+        """Return options with those of the file that they have, unless the command line gives them."""
+        known = {each.name for each in dataclasses.fields(options)} - set(given)
+        return dataclasses.replace(options, **{k: v for k, v in self.options.items() if k in known})
 
-    def build_algorithm(self, experiment: Experiment) -> Algorithm:
-        """Return the file's algorithm; settings from the command line replace the file's."""
+    def build_algorithm(self, experiment: Method, **usual: Any) -> Algorithm:
+        """Return the file's algorithm; settings from the command line replace the file's.
+
+        ``usual`` are settings that replace the data set's defaults.
+        """
         entry = str(self.algorithm), self.settings
-        (algorithm,) = build_algorithms([entry], {}, {}, experiment.usual_settings())
+        (algorithm,) = build_algorithms([entry], {}, {}, experiment.usual_settings() | usual)
         wide, given = experiment.chosen()
         return override(algorithm, given | wide)
 
@@ -190,12 +195,12 @@ def _one(error: ErrorDetails) -> str:
     """Return one error in words."""
     from losac._settings import nearest
 
-    place = [str(part) for part in error["loc"] if not str(part).startswith(("constrained", "literal", "nullable"))]
-    name, value = ".".join(place[:2]), error["input"]
+    location = [str(part) for part in error["loc"] if not str(part).startswith(("constrained", "literal", "nullable"))]
+    name, value = ".".join(location[:2]), error["input"]
     if error["type"] == "extra_forbidden":
-        return _unknown(place)
+        return _unknown(location)
     if error["type"] == "literal_error":
-        choices = list(field_choices(*place[:2]))
+        choices = list(field_choices(*location[:2]))
         hint = nearest(value, choices) if isinstance(value, str) else ""
         return f"{name} = {value!r} must be one of {', '.join(map(repr, choices))}{hint}"
     if error["type"] in _LIMITS:
@@ -204,17 +209,17 @@ def _one(error: ErrorDetails) -> str:
     return f"{name} = {value!r} must be {_WANTED.get(error['type'], error['msg'])}"
 
 
-def _unknown(place: list[str]) -> str:
+def _unknown(location: list[str]) -> str:
     """Suggest what to write instead of an unknown section or field, or where it belongs."""
     from losac._settings import nearest
 
-    if len(place) == 1:
+    if len(location) == 1:
         known = [PROBLEM, ALGORITHM, SIMULATION]
-        homes = [section for section in known[::2] if place[0] in field_names(section)]
+        homes = [section for section in known[::2] if location[0] in field_names(section)]
         if homes:
-            return f"{place[0]!r} stands outside the sections; it belongs in [{homes[0]}]"
-        return f"there is no section [{place[0]}]{nearest(place[0], known)}; there are {', '.join(known)}"
-    section, name = place[:2]
+            return f"{location[0]!r} is outside the sections; it belongs in [{homes[0]}]"
+        return f"there is no section [{location[0]}]{nearest(location[0], known)}; there are {', '.join(known)}"
+    section, name = location[:2]
     for home in (PROBLEM, SIMULATION):
         if home != section and name in field_names(home):
             return f"[{section}] has no field {name!r}; it belongs in [{home}]"

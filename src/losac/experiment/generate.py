@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from losac.algorithms import ALGORITHMS
-from losac.attacks import ATTACKS
+from losac.attacks import ATTACKS, Plan
 from losac.data import datasets
 from losac.data.partition import _FORMS
 from losac.data.sources import SOURCES
 from losac.experiment.options import MODELS, OWN
 from losac.experiment.words import FILE
 from losac.simulation.options import ComputeOptions, RunOptions
+from losac.tuning.options import SearchOptions
 
 _NOT_BY_TEXT = "uploads"
 """A setting that takes objects, and so cannot be written on a command line."""
@@ -33,7 +34,9 @@ def current_words() -> dict[str, Any]:
         "models": {name: "by data set" if name == "auto" else "" for name in MODELS},
         "partitions": {name: form for name, (form, _, _) in _FORMS.items()},
         "attacks": list(ATTACKS),
-        "options": list(option_rows(RunOptions, ComputeOptions)),
+        "options": list(option_rows(RunOptions, ComputeOptions, without=OWN)),
+        "search": list(option_rows(SearchOptions, defaults=True)),
+        "attack": list(option_rows(Plan, defaults=True)),
     }
 
 
@@ -41,18 +44,27 @@ def _settings(kind: Any) -> list[str]:
     return [each.name for each in dataclasses.fields(kind) if each.init and each.name != _NOT_BY_TEXT]
 
 
-def option_rows(*kinds: Any) -> Iterator[dict[str, Any]]:
-    """Yield the fields of dataclasses that text can give and that lack their own option, as rows of a table."""
+def option_rows(*kinds: Any, without: Collection[str] = (), defaults: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the fields of dataclasses that text can give, as rows of a table.
+
+    Args:
+      kinds: the dataclasses, whose fields have the metadata of :func:`losac.simulation.options.about`.
+      without: fields that have an option of their own.
+      defaults: whether the rows have the fields' defaults too.
+    """
     for kind in kinds:
         hints = get_type_hints(kind)
         for field in dataclasses.fields(kind):
             types = [each for each in get_args(hints[field.name]) or [hints[field.name]] if each is not NoneType]
             choices = [each for each in types if isinstance(each, str)]  # of a Literal, or of one or None
             choices += [value for each in types if get_origin(each) is Literal for value in get_args(each)]
-            named = next((each.__name__ for each in (int, float, str) if each in types), "str" if choices else "")
-            if named and field.name not in OWN:
-                row = {"name": field.name, "type": named, "help": field.metadata["help"]}
-                yield row | ({"choices": choices} if choices else {})
+            several = get_origin(hints[field.name]) is tuple
+            plain = next((each.__name__ for each in (bool, int, float, str) if each in types), "str" if choices else "")
+            named = "list" if several else plain
+            if named and field.name not in without:
+                row = {"name": field.name, "type": named, "help": field.metadata["help"], **field.metadata["shown"]}
+                row |= {"choices": choices} if choices else {}
+                yield row | ({"value": field.default} if defaults else {})
 
 
 def write(current: Mapping[str, Any], file: Path = FILE) -> None:

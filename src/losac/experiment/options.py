@@ -167,19 +167,24 @@ class Method(ProblemOptions):
 
 
 F = TypeVar("F", bound=type)
-_TYPES = {"int": int, "float": float, "str": str}
+_TYPES = {"bool": bool, "int": int, "float": float, "str": str, "list": str}
 
 
-def with_options(rows: Iterable[Mapping[str, Any]]) -> Callable[[F], F]:
-    """Add an option for each row of :func:`losac.experiment.generate.option_rows` to a class; None leaves it out."""
+def with_options(rows: Iterable[Mapping[str, Any]], section: str = SIMULATION) -> Callable[[F], F]:
+    """Add an option for each row of :func:`losac.experiment.generate.option_rows` to a class.
+
+    Its default is None, which leaves the option out, unless the row has a value. A list is text with commas.
+    """
 
     def decorate(kind: F) -> F:
         for row in rows:
-            least = 1 if row["type"] == "int" else None
-            choices = tuple(row.get("choices", ()))
-            option = Option(SIMULATION, row["help"], min=least, choices=partial(tuple, choices) if choices else None)
-            kind.__annotations__[row["name"]] = Annotated[_TYPES[row["type"]] | None, option]
-            setattr(kind, row["name"], None)
+            choices, value = tuple(row.get("choices", ())), row.get("value")
+            default = ",".join(row["value"]) if row["type"] == "list" else value
+            shown = {name: row[name] for name in ("min", "max", "default", "complete") if name in row}
+            option = Option(section, row["help"], choices=partial(tuple, choices) if choices else None, **shown)
+            of = _TYPES[row["type"]]
+            kind.__annotations__[row["name"]] = Annotated[of | None if value is None else of, option]
+            setattr(kind, row["name"], default)
         return kind
 
     return decorate

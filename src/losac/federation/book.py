@@ -34,7 +34,7 @@ class Rules:
         ``"reset"``: all begin again from the present model.
       largest: the norm above which an upload is refused; ``"adaptive"`` (see :mod:`losac.federation.bounds`), a
         number, or None.
-      dtype: in which precision the server computes.
+      dtype: the server's precision.
     """
 
     clients: int

@@ -3,7 +3,7 @@
 A quantile of the norms is tracked as in Andrew et al., *Differentially Private Learning with Adaptive Clipping* (2021):
 C ← C exp(−η (b − γ)), where b is the share of a round's norms of at most C. The quantile is the median (γ = ½), and an
 upload is refused beyond a multiple of it, since honest clients differ. Uploads of clients that take part for the first
-time are tracked by themselves: with control variates they are much larger than later ones.
+time are tracked separately: with control variates they are much larger than later ones.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Tracked(NamedTuple):
 def largest(tracked: Tracked | None, norms: Sequence[float]) -> float:
     """Return the norm above which uploads of a round are refused.
 
-    Where most of several uploads are beyond it, the bound is what is wrong: they decide. The first upload of all cannot
-    be compared with anything.
+    If most of several uploads exceed the bound, the bound is wrong, and a new one follows from them. The very first
+    upload has nothing to be compared with.
 
     >>> largest(Tracked(1.0, 1.0), [0.9, 1.2, 1e6]), largest(Tracked(1.0, 1.0), [1e6, 1.1e6, 1.2])
     (30.0, 30000000.0)

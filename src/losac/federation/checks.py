@@ -1,4 +1,4 @@
-"""What server and clients make sure of before anything that came from the other side may change what they keep."""
+"""The checks that server and clients apply to everything they receive, before it changes their state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def check_arrays(found: Tree, due: Tree) -> None:
     """Refuse arrays with unexpected names, shapes or dtypes, and numbers that are not finite."""
     structure: Any = jax.tree.structure(found)
     if structure != jax.tree.structure(due):
-        raise RefusedError(f"it holds {structure} where {jax.tree.structure(due)} is due")
+        raise RefusedError(f"it holds {structure} where {jax.tree.structure(due)} is expected")
     for (path, a), like in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(due)):
         name = jax.tree_util.keystr(path) or "the array"
         if np.shape(a) != np.shape(like):
-            raise RefusedError(f"{name} has the shape {np.shape(a)} where {np.shape(like)} is due")
+            raise RefusedError(f"{name} has the shape {np.shape(a)} where {np.shape(like)} is expected")
         if np.asarray(a).dtype != like.dtype:
-            raise RefusedError(f"{name} has the dtype {np.asarray(a).dtype} where {like.dtype} is due")
+            raise RefusedError(f"{name} has the dtype {np.asarray(a).dtype} where {like.dtype} is expected")
         if np.issubdtype(like.dtype, np.floating) and not np.isfinite(a).all():
             raise RefusedError(f"{name} contains NaN or infinity")
 
@@ -42,9 +42,9 @@ def check_norm(upload: Tree, largest: float | None) -> float:
 
 
 def check_cost(gradients: float) -> None:
-    """Refuse a number of gradients that is none."""
+    """Refuse a number of gradients that cannot be a count."""
     if not 0 <= gradients <= MOST:
-        raise RefusedError(f"it says that it computed {gradients} gradients")
+        raise RefusedError(f"it reports {gradients} computed gradients")
 
 
 def norm_of(tree: Tree) -> float:

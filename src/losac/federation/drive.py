@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from losac._costs import COSTS
 from losac.federation import membership, rounds
 from losac.federation.book import Book, RefusedError
 from losac.federation.invariant import invariant_error
@@ -28,11 +31,10 @@ class Peer(NamedTuple):
 
 
 class Exchanged(NamedTuple):
-    """What came back within the deadline, by client, and the bytes sent."""
+    """What came back within the deadline, by client, and what it cost, by name in :data:`losac._costs.COSTS`."""
 
     replies: Mapping[str, Reply]
-    bytes_up: int = 0
-    bytes_down: int = 0
+    costs: Mapping[str, float] = MappingProxyType({})
 
 
 class Transport(Protocol):
@@ -81,7 +83,7 @@ class Driver:
         self.requests = requests
         self.seen: dict[str, int] = {}
         self.failed: set[str] = set()
-        self.bytes_up = self.bytes_down = 0
+        self.spent: Counter[str] = Counter()
         self.book = book
         self.keep(book.started())
 
@@ -107,7 +109,7 @@ class Driver:
 
     def attempt(self) -> MeasuredRound:
         """Try one round; repair the sums first if necessary."""
-        began, self.bytes_up, self.bytes_down = time.perf_counter(), 0, 0
+        began, self.spent = time.perf_counter(), Counter()
         if (asked_for := self.requests(self.book)) is not self.book:
             self.keep(asked_for)
         present = self.gather()
@@ -127,10 +129,11 @@ class Driver:
         if attempt.lost:
             self.keep(membership.lose(self.setting, self.book, attempt.lost))
         asked, answered = tuple(attempt.asked), tuple(attempt.own)
+        spent = {**self.spent, "gradients": attempt.gradients}
         self.failed = attempt.failed
         return MeasuredRound(
             self.book, asked, () if attempt.void else answered, attempt.void,
-            {"bytes_up": self.bytes_up, "bytes_down": self.bytes_down, "gradients": attempt.gradients},
+            {name: spent.get(name, 0) for name in COSTS},
             time.perf_counter() - began,
         )  # fmt: skip
 
@@ -188,8 +191,8 @@ class Driver:
                 try:
                     rounds.take(self.setting, attempt, name, reply)
                 except Exception as error:  # whatever it sent, the round goes on without it
-                    told = error if isinstance(error, RefusedError) else type(error).__name__
-                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, told)
+                    reason = error if isinstance(error, RefusedError) else type(error).__name__
+                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, reason)
             for name, why in rounds.sift(self.setting, attempt).items():
                 LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, why)
             attempt.failed |= set(sent) - set(attempt.uploads or ())
@@ -199,8 +202,7 @@ class Driver:
         if not orders:
             return {}
         exchanged = self.transport.exchange(orders, self.deadline)
-        self.bytes_up += exchanged.bytes_up
-        self.bytes_down += exchanged.bytes_down
+        self.spent.update(exchanged.costs)
         return exchanged.replies
 
     def _dismiss_the_gone(self, present: set[str]) -> None:

@@ -31,4 +31,5 @@ class InProcess:
         """Let every client answer; there is no deadline."""
         replies = {name: self.wire(name, order) for name, order in orders.items()}
         down = sum(nbytes((order.message, order.start)) for order in orders.values())
-        return Exchanged(replies, sum(nbytes(reply.upload) for reply in replies.values()), down)
+        up = sum(nbytes(reply.upload) for reply in replies.values())
+        return Exchanged(replies, {"bytes_up": up, "bytes_down": down})

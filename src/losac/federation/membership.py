@@ -155,8 +155,8 @@ def settle(setting: Setting, book: Book, replies: Mapping[str, Reply]) -> Book:
                 total = setting.own(add(total, weighted(setting, member, reply.upload.content)))
                 continue
             except Exception as error:
-                told = error if isinstance(error, RefusedError) else type(error).__name__
-                LOG.error("what client %s says it holds is refused: %s", name, told)
+                reason = error if isinstance(error, RefusedError) else type(error).__name__
+                LOG.error("what client %s says it holds is refused: %s", name, reason)
         members[name] = member._replace(accepted=NOTHING, credit=None)
     server = setting.shifted(book, sub(total, book.total))
     return book._replace(server=server, total=total, members=members, unsettled=False)

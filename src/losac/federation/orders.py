@@ -1,4 +1,4 @@
-"""What a client makes sure of before it carries out an order: each number is one that its own algorithm asks for."""
+"""The checks of a client before it carries out an order: its own algorithm must allow every number in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a vault is: one client of one run, by its name and its node's key."""
+"""The owner of a vault: one client of one run, identified by its name and its node's key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from losac._files import make_folder, write_whole
 from losac.federation.errors import RefusedError
 
 OWNER = "owner"
-"""The file in a vault that says whose it is."""
+"""The file in a vault that names its owner."""
 
 
 def claim(vault: Path, run: str, name: str, key: str) -> None:
-    """Take a vault for one client of one run, by its name and its node's key; refuse one that is another's.
+    """Claim a vault for one client of one run, by its name and its node's key; refuse a vault that has another owner.
 
     A name without a key, from a federation without keys, may get one later.
     """

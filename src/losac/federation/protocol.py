@@ -21,7 +21,7 @@ from losac.federation.work import Assignment, Kept, Message, Worker
 from losac.trees import Tree, map_trees
 
 NOTHING = ""
-"""What the server says if it holds nothing of a client."""
+"""The token that stands for no accepted round: the server holds nothing of the client."""
 
 Kind = Literal["train", "hold"]
 Status = Literal["done", "lost", "stale"]
@@ -31,7 +31,7 @@ class Order(NamedTuple):
     """What the server asks of one client: to train, or to report what it holds.
 
     ``accepted`` is the token of the last round that the server accepted from this client; ``follows`` says that the
-    phase goes on from another of the same round; ``start`` is x⁰, for clients of which the server holds nothing.
+    phase continues an earlier one of the same round; ``start`` is x⁰, for clients without an accepted round.
     ``name`` and ``key`` are the client's, as the book binds them.
     """
 
@@ -156,7 +156,7 @@ class Client:
 
 
 def _require_own(order: Order, *records: Record | None) -> None:
-    """Refuse an order whose tokens are of another client's work: two clients share one vault."""
+    """Refuse an order with the tokens of another client's work, which means that two clients share a vault."""
     for record in records:
         if record is not None and record.values["token"] in (order.token, order.accepted):
             client = record.values.get("client", order.task.client)  # records of earlier versions do not say

@@ -28,7 +28,7 @@ ACTIONS: Mapping[str, Callable[[Setting, Book, str], Book]] = {
 
 
 def ask(out: Path, action: str, name: str) -> Path:
-    """Ask the server whose results go to a folder for something; return the file of the request."""
+    """Leave a request for the server that writes its results to a folder; return the request's file."""
     if action not in ACTIONS:
         raise ValueError(f"action={action!r} must be {one_of(action, ACTIONS)}")
     if not (out / "checkpoint").is_file():

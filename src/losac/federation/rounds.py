@@ -93,7 +93,7 @@ def orders(setting: Setting, attempt: Attempt) -> dict[str, Order] | None:
 def take(setting: Setting, attempt: Attempt, name: str, reply: Reply) -> None:
     """Process one answer; raise RefusedError if it is not accepted, which changes nothing."""
     if reply.token != attempt.book.token or reply.phase_index != attempt.phase_index:
-        raise RefusedError("it answers another order than the present one")
+        raise RefusedError("it answers an order other than the current one")
     assert attempt.uploads is not None
     if name in attempt.uploads:
         raise RefusedError("it has answered before")

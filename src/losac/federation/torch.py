@@ -117,7 +117,7 @@ def torch_worker(
 
 
 def _refuse_sum(both: float, first: float, second: float) -> None:
-    """Refuse a loss whose value on four rows is the sum, and not the mean, of those on two and two of them."""
+    """Refuse a loss that sums over rows: on four rows it is the sum of its values on each half, not their mean."""
     total = first + second
     if np.isclose(both, total, rtol=1e-4, atol=0) and not np.isclose(both, total / 2, rtol=1e-4, atol=0):
         raise ValueError(

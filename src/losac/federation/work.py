@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from losac.algorithms.contract import Algorithm
 from losac.simulation.program.client import Message as Message
-from losac.trees import Tree
+from losac.trees import OfBlocks, Tree
 
 
 class Assignment(NamedTuple):
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
     state: Tree
     transforms: Tree
-    table: Tree
+    table: OfBlocks
 
 
 class Result(NamedTuple):

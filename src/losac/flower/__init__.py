@@ -11,6 +11,6 @@ from losac.federation.book import Rules
 from losac.flower.app import server_app
 from losac.flower.client import client_app
 from losac.flower.private import private
-from losac.flower.server import Strategy
+from losac.flower.server import Limits, Strategy
 
-__all__ = ["Rules", "Strategy", "client_app", "private", "server_app"]
+__all__ = ["Limits", "Rules", "Strategy", "client_app", "private", "server_app"]

@@ -48,7 +48,7 @@ def private(transform: Transform) -> Mod:
 
 
 def protected(worker: Worker, transforms: tuple[Transform, ...]) -> Worker:
-    """Return a worker whose uploads pass through transforms first; refuse what the server would notice."""
+    """Return a worker whose uploads pass through transforms first; refuse transforms that the server would reject."""
     if not transforms:
         return worker
     before: Any = worker.algorithm

@@ -127,7 +127,7 @@ def from_arrays(content: RecordDict, field: str, like: Tree, *, in_any_precision
     record: Mapping[str, Array] = content.array_records.get(field, {})
     if sorted(record) != sorted(due):
         found = shown(sorted(record)[:5])
-        raise RefusedError(f"{field} holds the arrays {found} where {sorted(due)[:5]} are due")
+        raise RefusedError(f"{field} holds the arrays {found} where {sorted(due)[:5]} are expected")
     leaves = [_read_array(f"{field} {name}", record[name], leaf, in_any_precision) for name, leaf in due.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -140,7 +140,7 @@ def _read_array(name: str, array: Array, like: Any, in_any_precision: bool) -> n
     if array.stype != "numpy.ndarray":
         raise RefusedError(f"{name} is serialised as {shown(array.stype)}")
     if not min(sizes) < len(array.data) <= max(sizes) + HEADER:
-        raise RefusedError(f"{name} comes in {len(array.data)} bytes where {max(sizes)} and a header are due")
+        raise RefusedError(f"{name} comes in {len(array.data)} bytes where {max(sizes)} and a header are expected")
     stream = io.BytesIO(array.data)
     try:
         read = READERS[np.lib.format.read_magic(stream)]
@@ -148,9 +148,9 @@ def _read_array(name: str, array: Array, like: Any, in_any_precision: bool) -> n
     except Exception as error:  # NumPy reads it as Python, and many things can be wrong with it
         raise RefusedError(f"{name} is no array: {type(error).__name__}") from None
     if found != shape:
-        raise RefusedError(f"{name} has the shape {shown(found)} where {shape} is due")
+        raise RefusedError(f"{name} has the shape {shown(found)} where {shape} is expected")
     if kind not in dtypes:
-        raise RefusedError(f"{name} has the dtype {shown(str(kind))} where {due} is due")
+        raise RefusedError(f"{name} has the dtype {shown(str(kind))} where {due} is expected")
     if len(array.data) - stream.tell() != kind.itemsize * math.prod(shape):
         raise RefusedError(f"{name} does not end where it should")
     order: Any = "F" if fortran else "C"
@@ -164,10 +164,10 @@ def _config(content: RecordDict, field: str, kinds: Mapping[str, type], others: 
     """Return a record of plain values; refuse other names or kinds, further records, and texts that are too long."""
     unknown = sorted(set(content) - {field} - others)
     if unknown:
-        raise RefusedError(f"it holds the records {shown(unknown[:5])}, which are not due")
+        raise RefusedError(f"it holds the records {shown(unknown[:5])}, which are not expected")
     record: Mapping[str, Any] = content.config_records.get(field, {})
     if sorted(record) != sorted(kinds):
-        raise RefusedError(f"{field} holds {shown(sorted(record)[:20])} where {sorted(kinds)} are due")
+        raise RefusedError(f"{field} holds {shown(sorted(record)[:20])} where {sorted(kinds)} are expected")
     for name, kind in kinds.items():
         if type(record[name]) is not kind:
             raise RefusedError(f"{field} {name} is {shown(record[name])}, which is not of the kind {kind.__name__}")

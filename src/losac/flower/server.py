@@ -13,8 +13,9 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -31,6 +32,7 @@ from losac.federation.setting import Setting
 from losac.flower.transport import FlowerTransport
 from losac.history import treefile
 from losac.history.history import History
+from losac.simulation.options import check_keywords, names, takes_options
 from losac.simulation.sampling import make_sampler
 from losac.task import Task
 
@@ -40,36 +42,62 @@ PAUSE = 1.0
 """Seconds to wait after a round that did not count, at first."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long a server waits for clients.
+
+    Args:
+      deadline: seconds for each phase of a round; None waits until every client has answered or failed, perhaps
+        without end.
+      patience: seconds to wait for clients at the start.
+      attempts: give up after this many rounds in a row that did not count.
+      forget_after: remove clients that were absent for this many rounds; None keeps them.
+    """
+
+    deadline: float | None = 600.0
+    patience: float = 300.0
+    attempts: int = 20
+    forget_after: int | None = None
+
+
+class LimitKeywords(TypedDict, total=False):
+    """The fields of :class:`Limits` as keywords."""
+
+    deadline: float | None
+    patience: float
+    attempts: int
+    forget_after: int | None
+
+
 class Strategy:
     """Runs one algorithm on Flower's grid.
 
     Args:
       algorithm: the method.
       rules: see :class:`losac.federation.book.Rules`.
-      deadline: seconds for each phase of a round; None waits until every client has answered or failed, perhaps
-        without end.
+      limits: see :class:`Limits`; each of its fields can also be given as a keyword, which wins.
       out: a folder for the checkpoint and the results; a run with a checkpoint there continues. None keeps nothing.
       sampling: as for :func:`losac.simulate`.
       mean_rows: if given, clients count by their rows over this number; else all count equally.
       evaluate_every: rounds between two evaluations.
       evaluate_clients: whether the clients evaluate too, on their own data.
-      forget_after: remove clients that were absent for this many rounds.
-      patience: seconds to wait for clients at the start.
-      attempts: give up after this many rounds in a row that did not count.
       node_keys: whether names are bound to the keys of nodes. Without registered keys, Flower makes a new one at each
         start of a node: then it must be False, and anyone who can connect can take any name.
     """
 
+    @takes_options(Limits)
     def __init__(
-        self, algorithm: Algorithm, rules: Rules, *, deadline: float | None = 600.0, out: str | Path | None = None,
+        self, algorithm: Algorithm, rules: Rules, *, limits: Limits | None = None, out: str | Path | None = None,
         sampling: Any = None, mean_rows: float | None = None, evaluate_every: int = 1, evaluate_clients: bool = False,
-        forget_after: int | None = None, patience: float = 300.0, attempts: int = 20, node_keys: bool = True,
+        node_keys: bool = True, **keywords: Unpack[LimitKeywords],
     ) -> None:  # fmt: skip
-        self.algorithm, self.rules, self.deadline = algorithm, rules, deadline
+        check_keywords(type(self), keywords, names(Limits))
+        self.algorithm, self.rules = algorithm, rules
+        self.limits = replace(limits or Limits(), **keywords)
         self.out = None if out is None else Path(out)
         self.sampler = make_sampler(sampling, rules.clients, rules.clients_per_round, algorithm.partial)
-        self.mean_rows, self.forget_after, self.patience, self.attempts = mean_rows, forget_after, patience, attempts
-        self.evaluate_every, self.evaluate_clients, self.node_keys = evaluate_every, evaluate_clients, node_keys
+        self.mean_rows, self.node_keys = mean_rows, node_keys
+        self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
         self.log: list[dict[str, Any]] = []
         self.save: Callable[[Book], None] = lambda book: None
 
@@ -89,14 +117,14 @@ class Strategy:
         book, self.log = self._begin(setting)
         transport = FlowerTransport(grid, setting, node_keys=self.node_keys)
         driver = Driver(
-            setting, transport, book, self.save, deadline=self.deadline, weigh=self._weigh,
-            forget_after=self.forget_after, pause=PAUSE, requests=self._requests(setting),
+            setting, transport, book, self.save, deadline=self.limits.deadline, weigh=self._weigh,
+            forget_after=self.limits.forget_after, pause=PAUSE, requests=self._requests(setting),
         )  # fmt: skip
         self._wait_for_clients(transport)
         driver.gather()
         if not self.log or self.log[-1]["round"] != book.round:
             self._record(driver, central, transport, None)
-        for measured in driver.run(num_rounds, self.attempts):
+        for measured in driver.run(num_rounds, self.limits.attempts):
             due = measured.book.round % self.evaluate_every == 0 or measured.book.round == num_rounds
             self._record(driver, central, transport, measured, due and not measured.void)
             self.save(driver.book)
@@ -132,13 +160,13 @@ class Strategy:
         return 1.0 if self.mean_rows is None else rows / self.mean_rows
 
     def _wait_for_clients(self, transport: FlowerTransport) -> None:
-        until = time.monotonic() + self.patience
+        until = time.monotonic() + self.limits.patience
         while (there := len(list(transport.peers()))) < self.rules.clients_per_round:
             if time.monotonic() > until:
                 if there >= self.rules.fewest:
-                    LOG.warning("starting with %d clients: no more came in %.0f s", there, self.patience)
+                    LOG.warning("starting with %d clients: no more came in %.0f s", there, self.limits.patience)
                     return
-                raise RefusedError(f"{there} clients came within {self.patience:.0f} s, and a round needs more")
+                raise RefusedError(f"{there} clients came within {self.limits.patience:.0f} s, and a round needs more")
             time.sleep(1)
 
     def _record(
@@ -166,7 +194,7 @@ class Strategy:
     def _measure(self, central: Central, transport: FlowerTransport, book: Book, params: Any) -> dict[str, float]:
         found, model_state, members = {}, book.model_state, book.members
         if self.evaluate_clients:
-            theirs = transport.evaluate(members, params, model_state, self.deadline)
+            theirs = transport.evaluate(members, params, model_state, self.limits.deadline)
             rows = sum(members[name].rows for name in theirs)
             losses = sum(members[name].rows * loss for name, loss in theirs.items())
             found["loss"] = losses / rows if rows else float("nan")

@@ -94,7 +94,7 @@ class FlowerTransport:
                 up += _data(content)
                 why = error if isinstance(error, RefusedError) else type(error).__name__
                 LOG.error("what client %s (node %d) sent is refused: %s", names[node], node, why)
-        return Exchanged(replies, up, down)
+        return Exchanged(replies, {"bytes_up": up, "bytes_down": down})
 
     def evaluate(
         self, members: Mapping[str, Member], params: Tree, model_state: Tree, deadline: float | None

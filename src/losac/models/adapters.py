@@ -235,8 +235,8 @@ def _renewed(keys: Tree, key: Array) -> Tree:
     """Return the random state of an nnx module with all keys derived from one."""
     leaves, structure = jax.tree.flatten(keys)
     own = [
-        _random.leaf_key(key, place) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-        for place, leaf in enumerate(leaves)
+        _random.leaf_key(key, leaf_index) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+        for leaf_index, leaf in enumerate(leaves)
     ]
     return jax.tree.unflatten(structure, own)
 

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a comparison: are the step sizes equal, and is that fair?"""
+"""Notes for readers of a comparison: whether the step sizes are equal, and whether that is fair."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def payload(groups: Sequence[RunGroup], target: float | None = None) -> dict[str
     """
     entries = [entry for group in groups for entry in group.entries]
     histories = [entry.history for entry in entries]
-    place = {id(entry): index for index, entry in enumerate(entries)}
+    index_of = {id(entry): index for index, entry in enumerate(entries)}
     metrics = list(dict.fromkeys(name for run in histories for name in run.metrics))
     headline = headline_metric(histories)
     targets = {name: common_target(entries, name) for name in metrics}
@@ -32,7 +32,7 @@ def payload(groups: Sequence[RunGroup], target: float | None = None) -> dict[str
     return {
         "runs": [_run(entry) for entry in entries],
         "groups": [
-            _group(index, group, [place[id(entry)] for entry in group.entries]) for index, group in enumerate(groups)
+            _group(index, group, [index_of[id(entry)] for entry in group.entries]) for index, group in enumerate(groups)
         ],
         "metrics": {
             name: {"name": name_of(name), "falls": falls(name), "percent": name == "accuracy"} for name in metrics

@@ -153,7 +153,7 @@ def profile(algorithm: Algorithm, task: Task | None = None) -> Profile:
         costs = measured_costs(shape, problem, state)
     model, n = nbytes(start[0]), task.data.num_clients
     rows = state.store.rows
-    phases = [_exchange(algorithm, place, cost, model, task) for place, cost in enumerate(costs)]
+    phases = [_exchange(algorithm, phase_index, cost, model, task) for phase_index, cost in enumerate(costs)]
     return Profile(
         algorithm=repr(algorithm),
         parameters=sum(int(leaf.size) for leaf in jax.tree.leaves(start[0])),
@@ -181,9 +181,9 @@ def _factored_table(algorithm: Algorithm, task: Task) -> float:
     return blocks * entry_size(shape.client, size) / size
 
 
-def _exchange(algorithm: Algorithm, place: int, cost: Costs, model: int, task: Task) -> PhaseProfile:
+def _exchange(algorithm: Algorithm, phase_index: int, cost: Costs, model: int, task: Task) -> PhaseProfile:
     settled = algorithm.at(0)
-    phase = settled.phases()[place]
+    phase = settled.phases()[phase_index]
     steps = _mean_steps(settled, task) if phase is settled else float(phase.draw.steps or 0)
     return PhaseProfile(
         clients=phase.clients,

@@ -152,9 +152,9 @@ def _draw_map(figure: Figure, panel: Axes, tuning: Tuning) -> None:
     across, up = sorted(tuning.space, key=lambda name: -len(_listed(tuning.space[name])))
     columns, rows = (_listed(tuning.space[name]) for name in (across, up))
     values = np.full((len(rows), len(columns)), math.nan)
-    places = [(rows.index(t.settings[up]), columns.index(t.settings[across])) for t in tuning.trials]
-    for place, trial in zip(places, tuning.trials):
-        values[place] = _value(tuning, trial)
+    cells = [(rows.index(t.settings[up]), columns.index(t.settings[across])) for t in tuning.trials]
+    for cell, trial in zip(cells, tuning.trials):
+        values[cell] = _value(tuning, trial)
     less_is_better = _less_is_better(tuning)
     low, high = _colour_range(values, less_is_better)
     wide = less_is_better and 0 < 10 * low < high
@@ -168,12 +168,12 @@ def _draw_map(figure: Figure, panel: Axes, tuning: Tuning) -> None:
         interpolation="nearest",
     )
     panel.set_facecolor("0.93")
-    for place, trial in zip(places, tuning.trials):
-        drawn = math.isfinite(values[place])
-        dark = drawn and sum(w * c for w, c in zip((0.3, 0.59, 0.11), image.cmap(image.norm(values[place])))) < 0.5
+    for cell, trial in zip(cells, tuning.trials):
+        drawn = math.isfinite(values[cell])
+        dark = drawn and sum(w * c for w, c in zip((0.3, 0.59, 0.11), image.cmap(image.norm(values[cell])))) < 0.5
         panel.text(
-            place[1],
-            place[0],
+            cell[1],
+            cell[0],
             _cell(tuning, trial),
             ha="center",
             va="center",
@@ -182,7 +182,7 @@ def _draw_map(figure: Figure, panel: Axes, tuning: Tuning) -> None:
             weight="bold" if trial is tuning.best_trial else None,
         )
         if trial is tuning.best_trial:
-            panel.add_patch(_frame(place))
+            panel.add_patch(_frame(cell))
     panel.set_xticks(range(len(columns)), [shown(_short(v)) for v in columns])
     panel.set_yticks(range(len(rows)), [shown(_short(v)) for v in rows])
     panel.tick_params(length=0)
@@ -212,10 +212,10 @@ def _colour_range(values: np.ndarray, less_is_better: bool) -> tuple[float, floa
     return float(low), float(high) if high > low else float(low) + 1e-9
 
 
-def _frame(place: tuple[int, int]) -> Any:
+def _frame(cell: tuple[int, int]) -> Any:
     from matplotlib.patches import Rectangle
 
-    corner = (place[1] - 0.47, place[0] - 0.47)
+    corner = (cell[1] - 0.47, cell[0] - 0.47)
     return Rectangle(corner, 0.94, 0.94, fill=False, edgecolor=_BEST, linewidth=2.6, clip_on=False, zorder=4)
 
 

@@ -1,4 +1,4 @@
-"""How many rows clients hold, kept with a run: its picture then needs no data."""
+"""The number of rows of each client, kept with a run so its plot needs no data."""
 
 from __future__ import annotations
 

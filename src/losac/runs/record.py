@@ -110,7 +110,7 @@ def record(
     check_observers(keep_state, progress, callbacks)
     _check_sections(experiment)
     if resume and overwrite:
-        raise ValueError("resume continues what is in the folder, and overwrite deletes it: use one of both")
+        raise ValueError("resume continues what is in the folder, and overwrite deletes it: use only one of them")
     if jax.process_count() > 1:
         raise ValueError("a run over several processes cannot be kept in a folder; use losac.simulate")
     checked = _checked(task, algorithm, run, compute)
@@ -255,7 +255,7 @@ def _go_on(
     """Return whether there is a run to continue; refuse one that was made differently."""
     if not (folder / ABOUT).exists():
         if any(path.name.isdigit() for path in (folder / CHECKPOINTS).glob("*")):
-            raise FolderError(f"{folder} has checkpoints but no {ABOUT}, so that nobody knows what run they are of")
+            raise FolderError(f"{folder} has checkpoints but no {ABOUT}, so it is unclear which run they belong to")
         _refuse_to_replace(folder, set(RUN_FILES) - LEFT_AT_START)
         return False
     if not (folder / EXPERIMENT).exists():
@@ -265,8 +265,8 @@ def _go_on(
     if found is not None:
         name, old, new = found
         raise ValueError(
-            f"the run in {folder} was made with {name} = {old!r}, and now it is {new!r}; leave that as it was, or "
-            "begin another run in another folder"
+            f"the run in {folder} was made with {name} = {old!r}, and now it is {new!r}; change it back, or "
+            "start a new run in another folder"
         )
     check_same(run, task, algorithm, options)
     return True

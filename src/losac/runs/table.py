@@ -1,4 +1,4 @@
-"""The metrics as files: a CSV that grows line by line, and the same as Parquet, replaced whole."""
+"""The metrics as files: a CSV that grows line by line, and a Parquet copy, rewritten as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``losac.adapt``: a kept state, made to fit another run."""
+"""``losac.adapt``: convert a kept state for another run."""
 
 from __future__ import annotations
 

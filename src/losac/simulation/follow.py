@@ -1,4 +1,4 @@
-"""Follows any engine through its rounds: records, reports, stops when asked to."""
+"""Follows an engine through its rounds: records, calls the callbacks, and stops when one of them asks for it."""
 
 from __future__ import annotations
 

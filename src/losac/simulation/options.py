@@ -28,12 +28,20 @@ TableDtype = Literal["float64", "float32", "bfloat16", "float16"]
 STORES = ("auto", "device", "memory")
 
 
-def about(help: str, *, recorded: bool = False) -> dict[str, Any]:
-    """Return an option's metadata: a line on its purpose, and whether it is recorded.
+def about(
+    help: str, *, recorded: bool = False, min: float | None = None, max: float | None = None, **text: str
+) -> dict[str, Any]:
+    """Return an option's metadata.
 
-    Options that decide the numbers of a run are recorded, among its conditions.
+    Args:
+      help: its purpose, in a line.
+      recorded: whether it is recorded among the conditions of a run; options that decide its numbers are.
+      min, max: the least and the largest number that the command line takes.
+      text: what else the command line needs to know: ``default`` in words, and ``complete``, the function of
+        :mod:`losac.cli.completion` that offers values.
     """
-    return {"help": help, "recorded": recorded}
+    limits = {name: value for name, value in (("min", min), ("max", max)) if value is not None}
+    return {"help": help, "recorded": recorded, "shown": {**limits, **text}}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +58,9 @@ class RunOptions:
     )
     seed: int = field(default=0, metadata=about("Decides client sampling, local data and initial weights."))
     eval_every: int = field(default=1, metadata=about("Rounds between evaluations.", recorded=True))
-    loss_every: int | None = field(default=None, metadata=about("Rounds between training losses.", recorded=True))
+    loss_every: int | None = field(
+        default=None, metadata=about("Rounds between training losses.", recorded=True, min=1)
+    )
     sampling: Any = field(default="uniform", metadata=about("How the clients of a round are drawn.", recorded=True))
     local_steps: Sequence[int] | None = field(default=None, metadata=about("Each client's local steps.", recorded=True))
 

@@ -105,7 +105,7 @@ def simulate(
 
 
 def given_state(state: Any) -> tuple[History | None, Any]:
-    """Return the history whose record is continued, if one is given, and the state to continue from."""
+    """Return the history to continue, if one is given, and the state to continue from."""
     earlier, state = (state, state.state) if isinstance(state, History) else (None, state)
     if state is NOT_KEPT:
         raise ValueError("the given history has no state to continue from; make it with keep_state=True")

@@ -1,4 +1,4 @@
-"""Step sizes from the curvature of the problem: the longest of three that does not overshoot."""
+"""Step sizes from the curvature of the problem: the largest of three candidates that does not overshoot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of the contract, tried by calling an algorithm's functions one after the other, with nothing compiled."""
+"""The laws of the contract, checked by calling an algorithm's functions one after the other, without compiling them."""
 
 from __future__ import annotations
 

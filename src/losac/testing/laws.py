@@ -1,4 +1,4 @@
-"""The laws of runs, tried on the simulator."""
+"""The laws of runs, checked on the simulator."""
 
 from __future__ import annotations
 

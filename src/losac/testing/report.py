@@ -1,4 +1,4 @@
-"""What the laws found."""
+"""The result of checking the laws."""
 
 from __future__ import annotations
 

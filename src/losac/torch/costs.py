@@ -1,4 +1,4 @@
-"""What a round costs, measured on the algorithm's functions as the compiled simulator measures it on its program."""
+"""What a round costs, measured on the algorithm's functions, as the compiled simulator measures its program."""
 
 from __future__ import annotations
 

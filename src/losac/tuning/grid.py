@@ -1,4 +1,4 @@
-"""Grid search that follows its best point: it extends an axis while the best value lies at its end."""
+"""Grid search that follows its best point: it extends an axis while the best value is at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Allows = Callable[[Point], bool]
 def grid_search(
     axes: Mapping[str, Axis], evaluate: Evaluate, allows: Allows, most_widenings: int
 ) -> tuple[Grid, list[Trial], dict[str, Edge]]:
-    """Run a grid, then extend it beyond the edges where the best point lies.
+    """Run a grid, then extend it beyond the edges where the best point is.
 
     Args:
       axes: setting → values.
@@ -25,7 +25,7 @@ def grid_search(
       most_widenings: how often the grid may grow; no point runs twice.
 
     Returns:
-      The final grid, its trials, and where the best point lies on each axis.
+      The final grid, its trials, and the position of the best point on each axis.
     """
     grid = values_only(axes)
     trials = evaluate(_points(grid))

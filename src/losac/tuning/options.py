@@ -20,14 +20,21 @@ class SearchOptions:
     """
 
     search: Search = field(default="grid", metadata=about("How points are chosen: grid, refine, random or optuna."))
-    trials: int | None = field(default=None, metadata=about("Points to try, where it is no grid; 32 by default."))
-    metric: str | None = field(default=None, metadata=about("What is judged; accuracy or loss by default."))
+    trials: int | None = field(
+        default=None, metadata=about("Points to try, except in a grid, which tries all.", min=1, default="32")
+    )
+    metric: str | None = field(default=None, metadata=about("Metric to score.", default="accuracy, else loss"))
     target: float | None = field(default=None, metadata=about("Seek the fewest rounds to this value of the metric."))
-    sustained: int = field(default=1, metadata=about("How many evaluations in a row must be at the target."))
-    validation: float | None = field(default=0.2, metadata=about("Share of the rows that is set aside to judge."))
-    widen: bool = field(default=True, metadata=about("Continue a grid beyond an edge where its best point lies."))
-    most_widenings: int = field(default=4, metadata=about("How often, at most."))
-    batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time."))
+    sustained: int = field(default=1, metadata=about("Evaluations in a row that must be at the target.", min=1))
+    validation: float | None = field(
+        default=0.2,
+        metadata=about(
+            "Share of the clients' rows set aside to score on; 0: score on the training rows.", min=0, max=1
+        ),
+    )
+    widen: bool = field(default=True, metadata=about("Extend a grid if its best point is at an edge."))
+    most_widenings: int = field(default=4, metadata=about("How many times a grid is extended, at most.", min=0))
+    batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time.", min=1))
 
     def __post_init__(self) -> None:
         known = get_args(Search)

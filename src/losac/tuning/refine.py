@@ -1,4 +1,4 @@
-"""A search of a fixed number of trials, which goes where the best points are: beyond an end, or between two values.
+"""A search with a fixed number of trials that refines the grid around the best points, beyond an end or between values.
 
 Every algorithm gets the same number of trials, however many settings it has, and no best value stays at an edge while
 there are trials left: what a fair comparison asks for.
@@ -17,7 +17,7 @@ from losac.tuning.trials import Evaluate, Trial, ranked
 
 Side = Literal["low", "high"]
 _FINEST = 1.15
-"""Values of a logarithmic axis that are nearer than this factor are not told apart."""
+"""Values of a logarithmic axis within this factor of each other count as the same."""
 
 
 def refine_search(

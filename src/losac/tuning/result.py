@@ -1,4 +1,4 @@
-"""The result of a search: its trials, the best one, and where it lies in the space."""
+"""The result of a search: its trials, the best one, and its position in the space."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Tuning:
       search: ``"grid"``, ``"refine"``, ``"random"`` or ``"optuna"``.
       space: setting → the values tried, including those added at an edge, or the range.
       trials: one for each point, in the order they were run.
-      edges: setting → where the best value lies: ``"inside"``; at the ``"low"`` or ``"high"`` edge, where a better
-        value may lie beyond; at a ``"low limit"`` or ``"high limit"``, the last value that the setting allows;
+      edges: setting → the position of the best value: ``"inside"``; at the ``"low"`` or ``"high"`` edge, where a better
+        value may be beyond it; at a ``"low limit"`` or ``"high limit"``, the last value that the setting allows;
         ``"fixed"`` for a single value or values without an order.
       metric, target: the goal of the search.
       validation: the share of the clients' rows used to measure the metric; None for the training rows.

@@ -16,7 +16,7 @@ from losac.algorithms.contract import Algorithm
 
 Point = dict[str, Any]
 Edge = Literal["inside", "low", "high", "low limit", "high limit", "fixed"]
-"""Where the best value lies on its axis; a limit is the last value that the setting allows."""
+"""The position of the best value on its axis; a limit is the last value that the setting allows."""
 _OUTER = 0.05
 
 

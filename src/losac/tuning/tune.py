@@ -84,7 +84,7 @@ def tune(
         - ``sustained``: how many evaluations in a row must be at the target; the first of them counts.
         - ``validation``: the share of the rows that is set aside; None: score on the training rows, by the loss by
           default.
-        - ``widen``: whether a grid is continued beyond an edge at which its best point lies.
+        - ``widen``: whether a grid is extended if its best point is at an edge.
         - ``most_widenings``: how often, at most.
         - ``batch``: how many points ``"refine"`` and ``"optuna"`` choose at a time; they run at once.
 

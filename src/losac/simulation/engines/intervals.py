@@ -1,4 +1,4 @@
-"""The rounds where a run is evaluated, and its pieces; never written out, so there can be any number of them."""
+"""The rounds where a run is evaluated, and the pieces between them, computed on demand: a run can have any number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the clients' states live: on the device, in the machine's memory, or in files."""
+"""Where the clients' states are kept: on the device, in the machine's memory, or in files."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Share(NamedTuple):
 
     @property
     def clients(self) -> int:
-        """How many these are."""
+        """The number of clients."""
         return self.groups * self.width
 
 

@@ -1,1 +1,1 @@
-"""Gradients of dense layers as products of their inputs and errors; the rest of the library need not know them."""
+"""Gradients of dense layers as products of their inputs and errors; the rest of the library does not depend on this."""

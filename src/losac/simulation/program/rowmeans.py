@@ -84,7 +84,7 @@ def _is_own(loss: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """A loss as it is evaluated, in the form of a metric."""
+    """The loss as a metric, in the form in which it is evaluated."""
 
     objective: Objective
 

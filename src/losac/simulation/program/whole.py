@@ -1,4 +1,4 @@
-"""Metrics that see all rows at once: computed after a call of the compiled program, not inside of it."""
+"""Metrics that see all rows at once: computed after each call of the compiled program, not inside it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import toys
 from losac.algorithms.losac import damping
@@ -438,6 +437,8 @@ def test_every_study_plans_an_added_algorithm(name, monkeypatch):
 
 def test_the_interval_is_students():
     values = [3.0, 5.0, 4.5, 7.0, 1.0]
+    from scipy import stats
+
     low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     found = interval(values)
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high))
