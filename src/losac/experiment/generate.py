@@ -64,7 +64,8 @@ def option_rows(*kinds: Any, without: Collection[str] = (), defaults: bool = Fal
             if named and field.name not in without:
                 row = {"name": field.name, "type": named, "help": field.metadata["help"], **field.metadata["shown"]}
                 row |= {"choices": choices} if choices else {}
-                yield row | ({"value": field.default} if defaults else {})
+                default: Any = field.default
+                yield row | ({"value": list(default) if several else default} if defaults else {})
 
 
 def write(current: Mapping[str, Any], file: Path = FILE) -> None:
