@@ -19,7 +19,7 @@ RUN_FILES = (
 )  # fmt: skip
 """All files that a run writes into its folder, except the lock."""
 LEFT_AT_START = {EXPERIMENT, "clients.json", "log.txt", "checkpoints", "runs", LOCK}
-"""What lies in a folder before a run in it has begun."""
+"""The files that a folder may hold before its run begins."""
 _STAGED, _READY, _OLD = ".new", ".ready", ".old"
 
 
