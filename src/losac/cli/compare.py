@@ -214,11 +214,11 @@ def _check_resume(
     folder: Path, sections: Mapping[str, Mapping[str, Any]], task: Task, method: Algorithm, plan: SimulationOptions
 ) -> None:
     """Refuse to continue a run that was made otherwise, before anything is written."""
-    import losac
+    from losac.runs.record import check_resume
 
     if (folder / "run.json").exists():
         own = dataclasses.replace(plan, run=dataclasses.replace(plan.run, seed=sections["simulation"]["seed"]))
-        losac.runs.check_resume(folder, sections, task, method, own)
+        check_resume(folder, sections, task, method, own)
 
 
 def _filled(

@@ -2,7 +2,7 @@
 
 from losac.runs.clients import Clients
 from losac.runs.keeper import FolderError
-from losac.runs.record import check, check_resume, record
+from losac.runs.record import check, record
 from losac.runs.run import Run, find_runs, open_run
 
-__all__ = ["Clients", "FolderError", "Run", "check", "check_resume", "find_runs", "open_run", "record"]
+__all__ = ["Clients", "FolderError", "Run", "check", "find_runs", "open_run", "record"]
