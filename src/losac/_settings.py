@@ -73,9 +73,15 @@ class Settings:
         jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, lambda aux, c: _unflatten(cls, aux, c))
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            _check_field(self, field, getattr(self, field.name))
+        for name in (field.name for field in dataclasses.fields(self)):  # type: ignore[arg-type]
+            self.check_setting(name, getattr(self, name))
         self.validate()
+
+    def check_setting(self, name: str, value: Any) -> None:
+        """Refuse a value that a setting cannot have, whatever the others are."""
+        (field,) = (field for field in dataclasses.fields(self) if field.name == name)  # type: ignore[arg-type]
+        if not isinstance(value, jax.core.Tracer) and (wanted := _objection(self, field, value)):
+            raise ValueError(f"{self.label}: {name}={shown(value)} must be {wanted}")
 
     def validate(self) -> None:
         """Check what concerns several fields at once; called once, on concrete values."""
@@ -111,6 +117,10 @@ class Settings:
             for f in dataclasses.fields(self)  # type: ignore[arg-type]
             if "number" in f.metadata
         }
+
+    def worded(self) -> dict[str, Any]:
+        """The numbers that may also be words, by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("words")}  # type: ignore[arg-type]
 
     def settings(self) -> dict[str, Any]:
         """All fields by name, for tables and files."""
@@ -170,14 +180,6 @@ def _short(value: Any) -> str:
     if is_schedule(value):
         return getattr(value, "__name__", type(value).__name__)
     return f"{value:g}" if isinstance(value, float) else repr(value)
-
-
-def _check_field(owner: Settings, field: dataclasses.Field[Any], value: Any) -> None:
-    if isinstance(value, jax.core.Tracer):
-        return
-    wanted = _objection(owner, field, value)
-    if wanted:
-        raise ValueError(f"{owner.label}: {field.name}={shown(value)} must be {wanted}")
 
 
 def _objection(owner: Settings, field: dataclasses.Field[Any], value: Any) -> str:

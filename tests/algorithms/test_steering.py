@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -147,6 +149,23 @@ def test_a_federation_that_starts_again_keeps_the_step():
     assert float(again.eta) == float(start.eta) > 0
     np.testing.assert_array_equal(again.x, start.x)
     np.testing.assert_array_equal(again.phi, 0)
+
+
+def test_where_there_is_no_curvature_nothing_is_nan():
+    """A flat loss stays where it is; one without a bound runs away, and the error does not read the word as a number."""
+    flat = replace(PROBLEM.task, loss=lambda x, batch: 0.0 * (batch[0] @ x).sum())
+    assert losac.simulate(flat, AUTO, rounds=5).final("loss") == 0
+    steep = replace(PROBLEM.task, loss=lambda x, batch: jnp.log(1 + jnp.mean(x)) + 0 * batch[0].sum())
+    with pytest.raises(losac.DivergedError, match="losac_lean with step_size='auto' diverged .* try a number, or"):
+        losac.simulate(steep, AUTO, rounds=50, eval_every=10)
+
+
+@pytest.mark.parametrize(("first", "then"), [(AUTO, AUTO.replace(step_size=0.1)), (AUTO.replace(step_size=0.1), AUTO)])
+def test_a_state_knows_whether_its_step_sets_itself(first: Any, then: Any):
+    kept = run(first, 1, FULL)
+    for state in (kept, kept.state):
+        with pytest.raises(ValueError, match=r"with step_size='a.*' \(here 'a.*the server keeps .* begin a new run"):
+            run(then, 1, FULL, state=state)
 
 
 def test_only_the_word_auto_is_taken_and_a_time_to_measure_belongs_to_it():

@@ -348,10 +348,14 @@ class Algorithm(Phase):
         return not self.table and all(getattr(type(self), name) is getattr(Algorithm, name) for name in kept)
 
     def bound(self, sampled: int) -> dict[str, Any]:
-        """Return what must not change while the state is kept: all settings and S, except the free ones."""
+        """Return what must not change while the state is kept: all settings and S, except the free ones.
+
+        Whether a setting is a word or a number always decides what the server keeps.
+        """
         everything = {**self.settings(), "blocks": self.draw.blocks, SAMPLED: sampled}
         free = everything.keys() - {"uploads"} if self.keeps_only_the_model else self.free
-        return {name: value for name, value in everything.items() if name not in free}
+        kinds = {name: value if isinstance(value, str) else "a number" for name, value in self.worded().items()}
+        return {name: value for name, value in everything.items() if name not in free} | kinds
 
     def draw_steps(self, uniform: Any) -> Any:
         """Return this round's number of local steps from one uniform number if it is random; else None."""

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from losac import _random
 from losac._settings import POSITIVE, choice, node, number
 from losac.algorithms.contract import Federation, Local, Phase, Received
-from losac.trees import Tree, axpy, scale, squared_norm, sub
+from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub
 
 
 def first_direction(x: Tree) -> Tree:
@@ -23,8 +23,9 @@ def first_direction(x: Tree) -> Tree:
 
 
 def unit(tree: Tree) -> Tree:
-    """Return a tree divided by its norm."""
-    return scale(1 / squared_norm(tree) ** 0.5, tree)
+    """Return a tree divided by its norm; zero remains."""
+    norm = squared_norm(tree) ** 0.5
+    return scale(1 / (norm + (norm == 0)), tree)
 
 
 class Curvature(Phase):
@@ -34,6 +35,7 @@ class Curvature(Phase):
        v \leftarrow w/\|w\|, \quad L \leftarrow \|w\|
 
     with ε = ``reach`` · √(1 + ‖x‖²). It costs one model up, two down, and two passes over the clients' data.
+    Where w = 0, v stays, and L is positive all the same but as good as zero.
 
     Args:
       read: returns x and v from the server's state.
@@ -65,4 +67,6 @@ class Curvature(Phase):
     def update(self, here: Federation, server: Tree, received: Received) -> Tree:
         """Hand the next direction and the curvature to the algorithm."""
         mean = scale(1 / received.count, received.total)
-        return self.absorb(here, server, unit(mean), squared_norm(mean) ** 0.5)
+        length, (_, before) = squared_norm(mean) ** 0.5, self.read(server)
+        direction = map_trees(lambda new, old: jnp.where(length > 0, new, old), unit(mean), before)
+        return self.absorb(here, server, direction, jnp.maximum(length, jnp.finfo(length.dtype).tiny ** 0.5))

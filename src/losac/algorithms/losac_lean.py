@@ -132,7 +132,10 @@ class LosacLean(LocalMethod):
         "from that sum"
     )
     free = STEPS - {"blocks"} | {"correction", "server_step", "server_correction", "measuring", SAMPLED}
-    meanings: ClassVar[Mapping[str, str]] = {"blocks": "the table has an entry for each block"}
+    meanings: ClassVar[Mapping[str, str]] = {
+        "blocks": "the table has an entry for each block",
+        "step_size": "the server keeps a step that sets itself, and what it follows from",
+    }
 
     step_size: Any = number(domain=POSITIVE, words=("auto",))
     correction: Any = number(default=None, domain=NONNEGATIVE, kw_only=True)

@@ -102,8 +102,12 @@ def explain_divergence(algorithm: Algorithm, recorder: Recorder) -> str:
     if recorder.blame:
         return f"{algorithm.label} ended at round {recorder.diverged}: {recorder.blame}"
     step = algorithm.step_size
-    shown = "its schedule of step sizes" if callable(step) else f"step_size={float(step):g}"
-    advice = "smaller steps" if callable(step) else f"step_size={float(step) / 4:.2g}"
+    if isinstance(step, str):
+        shown, advice = f"step_size={step!r}", "a number"
+    elif callable(step):
+        shown, advice = "its schedule of step sizes", "smaller steps"
+    else:
+        shown, advice = f"step_size={float(step):g}", f"step_size={float(step) / 4:.2g}"
     return (
         f"{algorithm.label} with {shown} diverged at round {recorder.diverged}: its loss or parameters are no longer "
         f"finite; try {advice}, or several with losac.sweep. What was measured until then is in the error's .history"

@@ -39,7 +39,7 @@ def refine_search(
     first, *_ = grid
     middle = {name: values[(len(values) - 1) // 2] for name, values in grid.items()}
     start = [middle | {first: value} for value in grid[first]][:trials]
-    found = evaluate([point for point in start if allows(point)])
+    found = evaluate(start)
     while len(found) < trials:
         known = [trial.settings for trial in found]
         wanted: list[Point] = []

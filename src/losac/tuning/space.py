@@ -68,7 +68,7 @@ def choice(*values: Any) -> tuple[Any, ...]:
 
 
 def check_space(space: Mapping[str, Range | Sequence[Any]], algorithm: Algorithm) -> dict[str, Axis]:
-    """Return the axes, with numbers sorted; refuse settings that the algorithm does not have."""
+    """Return the axes, with numbers sorted; refuse settings that the algorithm does not have, and values not of them."""
     if space and not isinstance(space, Mapping):
         raise TypeError(f"space must map settings to lists of values or ranges, not {described(space)}")
     if not space:
@@ -78,7 +78,11 @@ def check_space(space: Mapping[str, Range | Sequence[Any]], algorithm: Algorithm
         if name not in known:
             hint = nearest(name, known)
             raise ValueError(f"{algorithm.label} has no setting {name!r}{hint}; it has {', '.join(known)}")
-    return {name: v if isinstance(v, Range) else _values(name, v) for name, v in space.items()}
+    axes: dict[str, Axis] = {name: v if isinstance(v, Range) else _values(name, v) for name, v in space.items()}
+    for name, axis in axes.items():
+        for value in (axis.low, axis.high) if isinstance(axis, Range) else axis:
+            algorithm.check_setting(name, value)
+    return axes
 
 
 def _values(name: str, values: Any) -> tuple[Any, ...]:

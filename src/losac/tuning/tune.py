@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from losac._checks import check_count, check_function, check_kind, nearest
+from losac._checks import check_count, check_function, check_kind, is_number, nearest
 from losac._seeds import check_seeds
 from losac.algorithms.contract import Algorithm
 from losac.history import History
@@ -227,5 +227,5 @@ def _allows(algorithm: Algorithm) -> Callable[[Point], bool]:
 
 
 def _smallest_step(trials: Sequence[Trial]) -> str:
-    steps = [trial.settings["step_size"] for trial in trials if "step_size" in trial.settings]
+    steps = [step for trial in trials if is_number(step := trial.settings.get("step_size"))]
     return f", even with step_size={min(steps):g}" if steps else ""

@@ -156,7 +156,8 @@ def require_same(own: Identity, given: Identity | None, algorithm: Algorithm) ->
 
 
 def _way_out(differ: list[str], algorithm: Algorithm, engine: str) -> str:
-    if engine == "jax" and adaptable(algorithm) and not {"engine", "blocks", "clients", "uploads"} & set(differ):
+    shaping = {"engine", "blocks", "clients", "uploads", *algorithm.worded()}
+    if engine == "jax" and adaptable(algorithm) and not shaping & set(differ):
         return "make a state for this run of it by losac.adapt"
     return "begin a new run from its model: Task(…, params=history.params)"
 
