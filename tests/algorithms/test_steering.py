@@ -152,11 +152,11 @@ def test_a_federation_that_starts_again_keeps_the_step():
 
 
 def test_where_there_is_no_curvature_nothing_is_nan():
-    """A flat loss stays where it is; one without a bound runs away, and the error does not read the word as a number."""
+    """A flat loss stays where it is; one without a bound runs away, and the error takes the word for what it is."""
     flat = replace(PROBLEM.task, loss=lambda x, batch: 0.0 * (batch[0] @ x).sum())
     assert losac.simulate(flat, AUTO, rounds=5).final("loss") == 0
     steep = replace(PROBLEM.task, loss=lambda x, batch: jnp.log(1 + jnp.mean(x)) + 0 * batch[0].sum())
-    with pytest.raises(losac.DivergedError, match="losac_lean with step_size='auto' diverged .* try a number, or"):
+    with pytest.raises(losac.DivergedError, match=r"losac_lean with step_size='auto' diverged .* try a number, or"):
         losac.simulate(steep, AUTO, rounds=50, eval_every=10)
 
 

@@ -84,6 +84,26 @@ def test_every_algorithm_survives_a_file(algorithm):
         assert file.build_algorithm(Experiment()).settings() == built.settings()
 
 
+WORDS = [
+    (name, field.name, word)
+    for name, algorithm in ALGORITHMS.items()
+    for field in dataclasses.fields(algorithm)
+    for word in field.metadata.get("words") or ()
+]
+
+
+@pytest.mark.parametrize(("algorithm", "setting", "word"), WORDS)
+def test_a_word_in_the_place_of_a_number_survives_a_file(algorithm, setting, word):
+    """``losac tune`` wrote files with it that ``losac run`` refused."""
+    (built,) = Experiment(set_=[f"{setting}={word}"]).build_algorithms([algorithm])
+    content = tomllib.loads(to_toml({"algorithm": sections_of(built)}))
+    jsonschema.validate(content, file_schema())
+    file = parse(content, "experiment.toml")
+    assert file.build_algorithm(Experiment()).settings() == built.settings()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"algorithm": {"name": algorithm, setting: word + "s"}}, file_schema())
+
+
 @pytest.mark.parametrize("data", datasets())
 def test_the_file_of_every_data_set_is_valid_and_holds_its_defaults(data):
     content = tomllib.loads(experiment_text("experiment.toml", data, "fedavg"))

@@ -124,6 +124,8 @@ def _default_space(experiment: Experiment, entry: str, method: Algorithm, search
     from losac.tuning.space import as_range
 
     fixed = {**split_entry(entry)[1], **parse_settings(experiment.set_ or [], "--set")}
+    if isinstance(method.step_size, str):
+        raise ValueError(f"{method.label} with step_size={method.step_size!r} sets its step itself; give --space")
     space = default_space(method.label, float(method.step_size))
     space = {name: values for name, values in space.items() if name == "step_size" or name not in fixed}
     return dict(space) if search in ("grid", "refine") else {name: as_range(values) for name, values in space.items()}

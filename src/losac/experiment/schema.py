@@ -47,7 +47,8 @@ def _settings(name: str) -> dict[str, Any]:
 
 def _kind(metadata: Any) -> dict[str, Any]:
     if "number" in metadata:
-        return {"type": "number"}
+        words = metadata["words"]
+        return {"anyOf": [{"type": "number"}, {"enum": list(words)}]} if words else {"type": "number"}
     if metadata.get("count"):
         return {"type": "integer", "minimum": 1}
     choices = metadata.get("choices")

@@ -121,10 +121,10 @@ def refuse_unknown(label: str, names: Iterable[str], cls: type[Algorithm]) -> No
 
 
 def _refuse_words(label: str, settings: Mapping[str, Any], cls: type[Algorithm]) -> None:
-    """Refuse words where numbers are due."""
-    numbers = {field.name for field in dataclasses.fields(cls) if "number" in field.metadata}
+    """Refuse words where numbers are due, except those that a setting knows."""
+    words = {field.name: field.metadata["words"] for field in dataclasses.fields(cls) if "number" in field.metadata}
     for name, value in settings.items():
-        if name in numbers and isinstance(value, str):
+        if name in words and isinstance(value, str) and value not in words[name]:
             raise ValueError(
                 f"{label}: {name}={value!r} must be a number; a schedule is a function, so use losac.simulate in Python"
             )

@@ -68,7 +68,7 @@ def choice(*values: Any) -> tuple[Any, ...]:
 
 
 def check_space(space: Mapping[str, Range | Sequence[Any]], algorithm: Algorithm) -> dict[str, Axis]:
-    """Return the axes, with numbers sorted; refuse settings that the algorithm does not have, and values not of them."""
+    """Return the axes, with numbers sorted; refuse settings and values that the algorithm does not have."""
     if space and not isinstance(space, Mapping):
         raise TypeError(f"space must map settings to lists of values or ranges, not {described(space)}")
     if not space:
