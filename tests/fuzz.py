@@ -186,8 +186,9 @@ def sums_match(c: Composition, run: losac.History) -> None:
             holding = algorithm.holding(here, x, client, table)
             held = holding if held is None else add(held, holding)
         bare = algorithm.shift(here, state.server, scale(-1, held))
-        full = algorithm.shift(here, algorithm.init(x), held)
-    moved = zip(*map(jax.tree.leaves, (bare, state.server, algorithm.init(x), full)))
+        first = algorithm.init(x)
+        full = algorithm.shift(here, first, held)
+    moved = zip(*map(jax.tree.leaves, (bare, state.server, first, full)))
     for without, now, begin, alone in moved:
         if np.array_equal(begin, alone):
             continue  # not a sum over clients

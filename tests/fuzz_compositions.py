@@ -182,6 +182,8 @@ def draw_algorithm(rng: Rng, entry: Any, sampled: int, sizes: np.ndarray, reckle
         changes["local_optimizer"] = optax.adam
     if rng.random() < 0.35:
         changes["uploads"] = draw_uploads(rng)
+    if algorithm.worded() and rng.random() < 0.5:
+        changes["step_size"] = "auto"
     return tolerant(algorithm, changes)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuzz_compositions import Composition
 from losac._compat import enable_x64
-from losac.algorithms.compression import Qsgd, RandomK, _Sparsifier
+from losac.algorithms.compression import Qsgd, RandomK, TopK, _Sparsifier
 from losac.simulation.sampling import make_sampler
 
 
@@ -56,8 +56,14 @@ PHASES: dict[str, tuple[Phase, ...]] = {
 """What is not one model each way and one gradient per step (docs/algorithms.md: sent, received, computed)."""
 
 
+MEASURING = Phase(2, 1, 0, 2)
+"""The curvature of an automatic step, in the first three rounds."""
+
+
 def phases_of(c: Composition) -> tuple[Phase, ...]:
     """Return the exchanges of a round of the composition's method."""
+    if c.algorithm.settings()["step_size"] == "auto":
+        return MEASURING, Phase(2, scalars_down=1)
     phases = PHASES.get(c.name, (Phase(),))
     if c.name == "scaffold" and c.algorithm.settings()["option"] == 1:
         return (phases[0]._replace(full=1),)  # c_i⁺ = g_i(x) over all local rows
@@ -94,7 +100,7 @@ def one_round(c: Composition, r: int, ids: np.ndarray) -> np.ndarray:
     phases = phases_of(c)
     for place, phase in enumerate(phases):
         own = place == len(phases) - 1 if c.name != "tamuna" else place == 0
-        if phase.everyone and not takes_place(c, r, place):
+        if (phase.everyone and not takes_place(c, r, place)) or (phase is MEASURING and r >= 3):
             continue
         who = range(len(sizes)) if phase.everyone else ids.tolist()
         for i in who:
@@ -114,7 +120,9 @@ def upload_bytes(c: Composition, phase: Phase, leaves: list[int], word: int, own
         return sum(word * -(-s * n // sampled) + 4 for n in leaves)
     arrays = leaves * phase.up + [1] * phase.scalars_up
     total = word * sum(arrays)
-    for transform in c.algorithm.transforms() if own else ():
+    for transform in c.algorithm.transforms():
+        if not own and not (phase is MEASURING and isinstance(transform, TopK)):
+            continue
         if isinstance(transform, Qsgd):
             total = sum(n * (1 if transform.levels <= 127 else 2) + word for n in arrays)
         elif isinstance(transform, _Sparsifier):
