@@ -45,6 +45,17 @@ def write_whole(path: Path, content: bytes | str, *, private: bool = False) -> N
         replace(temporary, path)  # there an open file cannot be renamed
 
 
+@contextlib.contextmanager
+def editing(path: Path) -> Iterator[None]:
+    """Read a file and replace it while nobody else does: others wait. The lock is an empty file beside it."""
+    with open(path.with_name(f".{path.name}.lock"), "a", opener=_private) as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def write_picture(figure: Any, path: Path, **options: Any) -> None:
     """Write a matplotlib figure whole or not at all, in the format of the file's ending."""
     content = io.BytesIO()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import signal
@@ -158,6 +159,51 @@ def test_a_nodes_key_is_made_on_the_node(tmp_path):
     assert "exists and is not overwritten" in refused("deploy", "key", str(tmp_path / "node-0"))
     assert losac("deploy", "key", str(tmp_path / "node-0"), "--renew").exit_code == 0
     assert (tmp_path / "node-0.1").read_bytes() == old != (tmp_path / "node-0").read_bytes()
+
+
+def test_a_state_that_a_new_key_takes_over_must_be_there(tmp_path):
+    """Without a word nothing was taken over, and the node was refused later."""
+    file, state = tmp_path / "node-0", tmp_path / "state"
+    for words in ("holds no client's state", "is damaged"):
+        assert words in refused("deploy", "key", str(file), "--renew", "--state", str(state))
+        assert not file.exists()
+        (state / "runs" / "abc").mkdir(parents=True, exist_ok=True)
+        (state / "runs" / "abc" / "owner").write_text("not JSON")
+
+
+@pytest.mark.parametrize("host", ["", "my server", "https://server", "höst", "a" * 300])
+def test_a_host_that_cannot_be_one_is_refused_before_any_key_is_set_aside(tmp_path, host):
+    folder = tmp_path / "keys"
+    assert losac("deploy", "keys", str(folder), "--host", "server").exit_code == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert "is neither a host name nor an IP address" in refused(
+        "deploy", "keys", str(folder), "--renew", "--host", "server", "--host", host
+    )
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("stop", range(1, 8))
+def test_a_start_that_is_interrupted_between_two_keys_is_made_again(tmp_path, monkeypatch, stop):
+    """By a full disk, which left an empty secret, or by a kill."""
+    from losac.deploy import certificates
+
+    link, made = certificates.os.link, []
+
+    def full(source, target):
+        made.append(target)
+        if len(made) == stop:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        link(source, target)
+
+    monkeypatch.setattr(certificates.os, "link", full)
+    folder = FederationFolder(tmp_path)
+    with pytest.raises(OSError, match="No space"):
+        prepare(folder, 1, "127.0.0.1", None)
+    monkeypatch.undo()
+    prepare(folder, 1, "127.0.0.1", None)
+    keys = {path.name for path in folder.keys.iterdir() if path.suffix != ".1"}
+    assert keys == {"ca.crt", "ca.key", "server.crt", "server.key", "executor.secret", "node-0", "node-0.pub"}
+    assert all(path.stat().st_size for path in folder.keys.iterdir())
 
 
 def test_free_ports_are_free_and_a_taken_one_is_named():

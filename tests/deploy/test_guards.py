@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -194,6 +196,55 @@ def test_an_app_takes_no_token_of_its_folder_along(tmp_path):
     (app / "pyproject.toml").write_text("\n".join(line for line in settings if not line.startswith("fab-include")))
     with pytest.raises(ValueError, match=r"would send federation/cli/credentials\.yaml to every node"):
         pins.app_digest(app)
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        lambda path: [partial(submitters.admit, path, f"p{k}") for k in range(8)],
+        lambda path: [partial(pins.pin, path, new_app(path.parent, f"app{k}")) for k in range(8)],
+    ],
+)
+def test_of_people_and_apps_let_in_at_the_same_time_none_is_lost(tmp_path, many):
+    """Each read the file before the others had written it."""
+    path = tmp_path / "file"
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda each: each(), many(path)))
+    assert len(path.read_text().splitlines()) == len(found) + 2 * path.read_text().startswith("{")
+
+
+def test_comments_among_pinned_apps_stay(tmp_path):
+    app, apps = new_app(tmp_path), tmp_path / "apps.txt"
+    apps.write_text("# reviewed by anna\n" + "a" * 64 + "  old # until June\n")
+    digest = pins.pin(apps, app)
+    pins.unpin(apps, "aaaa")
+    assert apps.read_text() == f"# reviewed by anna\n{digest}  some-app\n"
+
+
+def test_whoever_cannot_be_handed_a_token_keeps_the_one_before(tmp_path):
+    """The old token was void and the new one nowhere."""
+    file, home = tmp_path / "submitters.json", tmp_path / "anna"
+    token = submitters.admit(file, "anna")
+    home.write_text("a file")
+    for address in ("127.0.0.1:8001", "server", "server:0", "https://server:1"):
+        refused("deploy", "admit", str(file), "anna", "--address", address, "--home", str(home))
+    assert submitters.who(file, token) == "anna"
+    assert "takes neither --address nor --home" in refused(
+        "deploy", "admit", str(file), "anna", "--remove", "--home", str(home)
+    )
+    assert submitters.who(file, token) == "anna"
+
+
+def test_credentials_for_other_servers_stay(tmp_path):
+    """``flwr`` keeps those of all addresses in one file."""
+    path = submitters.write_credentials(tmp_path, "one:1", "first")
+    path.write_text(path.read_text().replace("{", "{ # of flwr\n", 1))
+    submitters.write_credentials(tmp_path, "two:2", "second")
+    assert len({line.split(".oidc")[0] for line in path.read_text().splitlines() if "oidc-access" in line}) == 2
+    path.write_text("- a list")
+    with pytest.raises(ValueError, match="is not a file of flwr's credentials"):
+        submitters.write_credentials(tmp_path, "two:2", "second")
+    assert path.read_text() == "- a list"
 
 
 def test_submitters_are_admitted_by_command(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -265,12 +266,21 @@ def keys(
     ] = False,
 ) -> Answer:
     """Make the certificates and the executor's secret of a server, for a federation of several machines."""
-    from losac.deploy.certificates import certificate_authority, executor_secret, server_certificate, set_aside
+    from losac.deploy.certificates import (
+        certificate_authority,
+        check_hosts,
+        executor_secret,
+        server_certificate,
+        set_aside,
+    )
 
+    check_hosts(host)
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file; give a folder")
     if folder.exists() and any(folder.iterdir()):
         if not renew:
             raise ValueError(f"{folder} is not empty; give another folder, or --renew to replace its keys")
-        set_aside(*(path for name in _SERVER_KEYS if (path := folder / name).exists()))
+        set_aside(*(folder / name for name in _SERVER_KEYS))
     authority = certificate_authority(folder)
     files = [*authority, *server_certificate(folder, host, authority), executor_secret(folder)]
     return _files(files, "Only ca.crt leaves this machine: every node needs a copy of it.")
@@ -288,11 +298,13 @@ def key(
 ) -> Answer:
     """Make a node's key, on the node: the private one never leaves it."""
     from losac.deploy.certificates import node_key, set_aside
-    from losac.federation.owner import release
+    from losac.federation.owner import release, vaults
 
     public = file.with_name(f"{file.name}.pub")
+    if state is not None and not vaults(state):
+        raise ValueError(f"{state} holds no client's state that a key could take over; give the node's state-dir")
     if renew:
-        set_aside(*(path for path in (file, public) if path.exists()))
+        set_aside(file, public)
     files = node_key(file.parent, file.name)
     if state is not None:
         release(state)
@@ -359,13 +371,17 @@ def admit(
     from losac.deploy import submitters
 
     if remove:
+        if address is not None or home is not None:
+            raise ValueError("--remove takes neither --address nor --home: it leaves the person's credentials, void")
         submitters.revoke(file, name)
         return Answer({"revoked": name}, f"{name} may no longer submit", brief=[name])
     if address is None or home is None:
         raise ValueError(
             f"say where {name} reaches the server and where its token goes: --address HOST:PORT --home DIR"
         )
-    credentials = submitters.write_credentials(home, address, submitters.admit(file, name))
+    submitters.check_address(address)
+    submitters.admit(file, name, partial(submitters.write_credentials, home, address))
+    credentials = home / submitters.CREDENTIALS
     told = {"admitted": name, "credentials": str(credentials)}
     return Answer(told, f"{name} may submit; the token is in {credentials}", brief=[name])
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
+import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from losac._files import make_folder
 
 _CURVE = ec.SECP384R1()
+_EXISTS = "{} exists and is not overwritten; remove it, or use another folder"
 _EARLIER = timedelta(minutes=5)
 """Certificates are valid from shortly before now, for machines with clocks that are behind."""
 
@@ -57,8 +60,7 @@ def certificate_authority(folder: Path, *, name: str = "losac federation", days:
 
 def server_certificate(folder: Path, hosts: Sequence[str], authority: Certified, *, days: int = 825) -> Certified:
     """Write ``server.crt`` and ``server.key``, valid for these host names and IP addresses."""
-    if not hosts:
-        raise ValueError("hosts is empty; name every host or IP address at which clients reach the server")
+    check_hosts(hosts)
     files = Certified(folder / "server.crt", folder / "server.key")
     _refuse_existing(files)
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
@@ -92,8 +94,8 @@ def node_key(folder: Path, name: str) -> NodeKey:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    _create(files.private, private)
     _create(files.public, public + f" {name}\n".encode())
+    _create(files.private, private)
     return files
 
 
@@ -106,12 +108,31 @@ def executor_secret(folder: Path) -> Path:
 
 
 def set_aside(*files: Path) -> None:
-    """Give key files another name, to make room for new ones."""
+    """Give key files another name, to make room for new ones; those that are not there are left out."""
     for path in files:
+        if not path.exists():
+            continue
         number = 1
         while (other := path.with_name(f"{path.name}.{number}")).exists():
             number += 1
         path.rename(other)
+
+
+def check_hosts(hosts: Sequence[str]) -> None:
+    """Refuse what no server can be reached at.
+
+    >>> check_hosts(["example.org", "::1", "my server"])
+    Traceback (most recent call last):
+    ...
+    ValueError: 'my server' is neither a host name nor an IP address; international names need their ASCII form
+    """
+    if not hosts:
+        raise ValueError("hosts is empty; name every host or IP address at which clients reach the server")
+    for host in hosts:
+        if not (_is_ip(host) or re.fullmatch(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", host)):
+            raise ValueError(
+                f"{host!r} is neither a host name nor an IP address; international names need their ASCII form"
+            )
 
 
 def check_certificate(certificate: Path, hosts: Iterable[str]) -> None:
@@ -162,10 +183,15 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _name(host: str) -> x509.GeneralName:
+    return x509.IPAddress(ipaddress.ip_address(host)) if _is_ip(host) else x509.DNSName(host)
+
+
+def _is_ip(host: str) -> bool:
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        ipaddress.ip_address(host)
     except ValueError:
-        return x509.DNSName(host)
+        return False
+    return True
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -177,7 +203,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _refuse_existing(files: Iterable[Path]) -> None:
     for path in files:
         if path.exists():
-            raise ValueError(f"{path} exists and is not overwritten; remove it, or use another folder")
+            raise ValueError(_EXISTS.format(path))
 
 
 def _write(files: Certified, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Certified:
@@ -187,8 +213,16 @@ def _write(files: Certified, certificate: x509.Certificate, key: ec.EllipticCurv
 
 
 def _create(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner may read."""
+    """Write a new file that only its owner may read, whole or not at all."""
     make_folder(path.parent, private=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # for its owner alone
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        raise ValueError(_EXISTS.format(path)) from None
+    finally:
+        os.unlink(name)

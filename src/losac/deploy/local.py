@@ -170,7 +170,6 @@ class LocalFederation:
             nodes = [each for number in range(self.nodes) for each in self.folder.key(number)]
             old = [*self.folder.authority, *self.folder.server, self.folder.guards.executor, *nodes]
             old = [path for path in (*old, self.folder.guards.submitters) if path.exists()]
-            set_aside(*old)
             self.folder.write(dataclasses.replace(self.folder.settings(), node_ids={}))
             for number in range(self.nodes):
                 release(self.folder.state(number))
@@ -178,6 +177,7 @@ class LocalFederation:
                 if (out / "checkpoint").is_file():
                     for name in members(out):
                         ask(out, "rebind", name)
+            set_aside(*old)  # last: where this is interrupted before, the next start finds all as it was
         return old
 
     def submit(self, app: str | os.PathLike[str], run_config: Mapping[str, Any] | None = None) -> str:

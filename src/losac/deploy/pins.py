@@ -5,14 +5,16 @@ Nodes and the server each have a file of their own. What is not in it does not r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import re
 import warnings
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from losac._files import make_folder, write_whole
+from losac._files import editing, make_folder, write_whole
 
 _LINE = re.compile(r"([0-9a-f]{64})(?:\s+(.*))?")
 
@@ -67,24 +69,32 @@ def pinned(path: Path) -> dict[str, str]:
 def pin(path: Path, app: Path) -> str:
     """Let an app run; return its digest."""
     digest = app_digest(app)
-    known = pinned(path)
-    if digest not in known:
-        name = re.sub(r"[^ -~]|#", "_", app.resolve().name)
-        _write(path, known | {digest: name})
+    with _changed(path) as lines:
+        if digest not in pinned(path):
+            name = re.sub(r"[^ -~]|#", "_", app.resolve().name)
+            lines.append(f"{digest}  {name}")
     return digest
 
 
 def unpin(path: Path, digest: str) -> str:
     """Let an app no longer run; any unique beginning of its digest will do. Return the whole digest."""
-    known = pinned(path)
-    found = [each for each in known if each.startswith(digest)] if digest else []
-    if len(found) != 1:
-        listed = ", ".join(each[:12] for each in known) or "none"
-        raise ValueError(f"{len(found)} apps in {path} have a digest that begins with {digest!r}; it has {listed}")
-    _write(path, {each: name for each, name in known.items() if each != found[0]})
+    with _changed(path) as lines:
+        known = pinned(path)
+        found = [each for each in known if each.startswith(digest)] if digest else []
+        if len(found) != 1:
+            listed = ", ".join(each[:12] for each in known) or "none"
+            raise ValueError(f"{len(found)} apps in {path} have a digest that begins with {digest!r}; it has {listed}")
+        lines[:] = [line for line in lines if not line.strip().startswith(found[0])]
     return found[0]
 
 
-def _write(path: Path, apps: dict[str, str]) -> None:
+@contextlib.contextmanager
+def _changed(path: Path) -> Iterator[list[str]]:
+    """Yield the lines of a file, comments too, and write what becomes of them; nobody else changes them meanwhile."""
     make_folder(path.parent, private=True)
-    write_whole(path, "".join(f"{digest}  {name}\n" for digest, name in apps.items()), private=True)
+    with editing(path):
+        before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        lines = list(before)
+        yield lines
+        if lines != before or not path.exists():
+            write_whole(path, "".join(f"{line}\n" for line in lines), private=True)

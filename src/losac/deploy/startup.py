@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from losac._files import make_folder
@@ -17,6 +18,7 @@ from losac.deploy.certificates import (
     executor_secret,
     node_key,
     server_certificate,
+    set_aside,
 )
 from losac.deploy.errors import DeployError
 from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, FederationFolder, FederationSettings, node_name, node_number
@@ -37,13 +39,16 @@ def prepare(folder: FederationFolder, nodes: int, host: str, port: int | None) -
     if port is not None:
         network.require_free(port, host)
     if not folder.authority.certificate.exists():
+        set_aside(folder.authority.key)  # a start was interrupted between the two
         certificate_authority(folder.keys)
     if not folder.server.certificate.exists():
+        set_aside(folder.server.key)
         server_certificate(folder.keys, [host, "localhost"], folder.authority)
     check_certificate(folder.authority.certificate, [])
     check_certificate(folder.server.certificate, [host])
     for number in range(nodes):
         if not folder.key(number).private.exists():
+            set_aside(folder.key(number).public)
             node_key(folder.keys, node_name(number))
         make_folder(folder.state(number), private=True)
         commands.write_toml(
@@ -57,7 +62,7 @@ def prepare(folder: FederationFolder, nodes: int, host: str, port: int | None) -
     settings = FederationSettings(nodes, host, ports[0], ports[1], tuple(ports[2:]), known)
     address = network.address(ports[0], host)
     commands.write_connection(folder.home(CLI), address, folder.authority.certificate)
-    write_credentials(folder.home(CLI), address, admit(folder.guards.submitters, OWNER))
+    admit(folder.guards.submitters, OWNER, partial(write_credentials, folder.home(CLI), address))
     return folder.write(settings)
 
 

@@ -6,17 +6,22 @@ The SuperLink reads the file at every call, thus a removed line counts at once.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
 import re
 import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from losac._files import make_folder, write_whole
+from losac._files import editing, make_folder, write_whole
 
 OWNER = "owner"
 """The submitter whose token is kept in the federation's own folder."""
+CREDENTIALS = "credentials.yaml"
+"""The file where ``flwr`` keeps its tokens."""
 _STORED = "flower.account-auth.%s."
 """How Flower's own credentials begin, for an address."""
 
@@ -32,21 +37,26 @@ def submitters(path: Path) -> dict[str, str]:
         raise ValueError(f"{path} is damaged; remove it, and admit the submitters again") from None
 
 
-def admit(path: Path, name: str) -> str:
-    """Let somebody submit; return the token, which is kept nowhere. A token that the name had before is void."""
+def admit(path: Path, name: str, hand_over: Callable[[str], object] = lambda token: None) -> str:
+    """Let somebody submit; return the token, which is kept nowhere. A token that the name had before is void.
+
+    ``hand_over`` is called with the token first: where it fails, nothing changes.
+    """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", name):
         raise ValueError(f"{name!r} is not the name of a submitter: use up to 64 letters, digits and . _ @ -")
     token = secrets.token_urlsafe(32)
-    _write(path, submitters(path) | {name: _digest(token)})
+    with _changed(path) as known:
+        hand_over(token)
+        known[name] = _digest(token)
     return token
 
 
 def revoke(path: Path, name: str) -> None:
     """Let somebody no longer submit."""
-    known = submitters(path)
-    if name not in known:
-        raise ValueError(f"{path} has no submitter {name!r}; it has {', '.join(sorted(known)) or 'none'}")
-    _write(path, {other: digest for other, digest in known.items() if other != name})
+    with _changed(path) as known:
+        if name not in known:
+            raise ValueError(f"{path} has no submitter {name!r}; it has {', '.join(sorted(known)) or 'none'}")
+        del known[name]
 
 
 def who(path: Path, token: str) -> str | None:
@@ -56,19 +66,52 @@ def who(path: Path, token: str) -> str | None:
 
 
 def write_credentials(home: Path, address: str, token: str) -> Path:
-    """Put a token where ``flwr`` looks for it, in a folder that becomes its FLWR_HOME."""
-    path, key = home / "credentials.yaml", _STORED % address
+    """Put a token where ``flwr`` looks for it, in a folder that becomes its FLWR_HOME; other tokens stay."""
+    check_address(address)
+    path, key = home / CREDENTIALS, _STORED % address
     values = {"authn-type": "oidc", "oidc-access-token": token, "oidc-refresh-token": "none"}
     stored = {f"{key}{name}": base64.b64encode(value.encode()).decode() for name, value in values.items()}
     make_folder(home, private=True)
-    write_whole(path, json.dumps(stored, indent=2) + "\n", private=True)  # all JSON is YAML
+    with editing(path):
+        write_whole(path, json.dumps(_credentials(path) | stored, indent=2) + "\n", private=True)  # all JSON is YAML
     return path
+
+
+def check_address(address: str) -> None:
+    """Refuse what is not HOST:PORT.
+
+    >>> check_address("server")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'server' is not an address; write HOST:PORT, such as server.example:8001 or [::1]:8001
+    """
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})", address)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise ValueError(f"{address!r} is not an address; write HOST:PORT, such as server.example:8001 or [::1]:8001")
+
+
+def _credentials(path: Path) -> dict[str, Any]:
+    """Return the credentials that a file holds already."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = ""
+    if not isinstance(found, dict | None):
+        raise ValueError(f"{path} is not a file of flwr's credentials; move it elsewhere, or give another folder")
+    return found or {}
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _write(path: Path, known: dict[str, str]) -> None:
+@contextlib.contextmanager
+def _changed(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the digests by name, and write what becomes of them; nobody else changes them meanwhile."""
     make_folder(path.parent, private=True)
-    write_whole(path, json.dumps(known, indent=2) + "\n", private=True)
+    with editing(path):
+        known = submitters(path)
+        yield known
+        write_whole(path, json.dumps(known, indent=2) + "\n", private=True)

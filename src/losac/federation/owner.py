@@ -18,12 +18,7 @@ def claim(vault: Path, run: str, name: str, key: str) -> None:
     A name without a key, from a federation without keys, may get one later.
     """
     path, mine = vault / OWNER, {"run": run, "name": name, "key": key}
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        held = {}
-    except ValueError:
-        raise RefusedError(f"{path} is damaged: remove the folder, and the client starts over") from None
+    held = _held(path)
     if held == mine:
         return
     if held and (held.get("run"), held.get("name")) != (run, name):
@@ -42,8 +37,26 @@ def claim(vault: Path, run: str, name: str, key: str) -> None:
 
 def release(state: Path) -> int:
     """Let a node with another key take over what a state folder holds; return how many vaults there were."""
-    owners = [path for path in (state / "runs").glob(f"*/{OWNER}") if path.is_file()]
-    for path in owners:
-        held = json.loads(path.read_text(encoding="utf-8"))
+    owners = vaults(state)
+    for path, held in owners.items():
         write_whole(path, json.dumps({**held, "key": ""}) + "\n", private=True)
     return len(owners)
+
+
+def vaults(state: Path) -> dict[Path, dict[str, str]]:
+    """Return the files in a state folder that name owners, with their content."""
+    paths = [path for path in (state / "runs").glob(f"*/{OWNER}") if path.is_file()]
+    return {path: _held(path) for path in paths}
+
+
+def _held(path: Path) -> dict[str, str]:
+    """Return what a file says of a vault's owner; nothing where there is none."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        held = None
+    if not isinstance(held, dict):
+        raise RefusedError(f"{path} is damaged: remove the folder, and the client starts over")
+    return held

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from losac._checks import one_of
+from losac._checks import nearest, one_of
 from losac._files import make_folder, write_whole
 from losac.federation import membership
 from losac.federation.book import Book
+from losac.federation.checkpoint import members
 from losac.federation.setting import Setting
 
 LOG = logging.getLogger("losac")
@@ -33,6 +34,9 @@ def ask(out: Path, action: str, name: str) -> Path:
         raise ValueError(f"action={action!r} must be {one_of(action, ACTIONS)}")
     if not (out / "checkpoint").is_file():
         raise ValueError(f"{out} holds no checkpoint of a server; give the folder of a run's results")
+    if name not in (known := members(out)):
+        hint = nearest(name, known) or f"; it has {', '.join(known) or 'none'}"
+        raise ValueError(f"{out} has no client {name!r} in its last round{hint}")
     path = out / FOLDER / f"{time.time_ns()}.json"
     make_folder(path.parent, private=True)
     write_whole(path, json.dumps({"action": action, "name": name}) + "\n", private=True)
