@@ -82,6 +82,15 @@ def test_no_number_of_these_pages_is_without_a_source(docs, page):
     assert not docs.quotes.unquoted(docs.parts, page), "give it a quote in docs/quotes.py"
 
 
+def test_a_number_without_a_source_is_found_anywhere_in_a_page(docs, tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text(
+        "to 1e-9\n\n    code = 3\n\n```python\nx = 4\n```\n\nIt wins in 5 of\n`6` cells.\n"
+    )
+    monkeypatch.setattr(docs.quotes, "ROOT", tmp_path)
+    monkeypatch.setattr(docs.quotes, "PLAIN", {"page.md": ["to 1e-9"]})
+    assert docs.quotes.unquoted(docs.parts, "page.md") == ["It wins in 5 of"]
+
+
 def test_a_wrong_number_is_found_and_put_right(docs):
     quote = docs.quotes.Quote("page.md", "table2", "in {wins} of {cells} cells, {share:.1%} of {who} here", None)
     numbers = {"wins": 9, "cells": 27, "share": 1 / 3, "who": "A, B and C"}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from losac_reproduction.studies.fair import SAME, SAME_WORDS
+from losac_reproduction.methods import SAME, SAME_WORDS
 from losac_reproduction.words import Interval, interval
 
 Job = Mapping[str, Any]
@@ -44,7 +44,8 @@ docs/gallery_table.md` applies them.
   paired differences, seed by seed, lies above zero. Because {others} methods are compared with the best at once, each
   interval has the level 1 − 0.05/{others} (Bonferroni). All others are *tied*: five seeds cannot distinguish them from
   the best, which does not mean that they are equal. Within a group the order is alphabetical.
-- **Coinciding methods.** Without a regulariser {same};
+- **Coinciding methods.** Without a regulariser
+  {same};
   each counts once. FedSaga averages over the sampled clients (1/S); the 1/N of the paper's Algorithm 1 is its server
   step at S/N.
 

@@ -1,21 +1,18 @@
-"""What tables and figures call the methods."""
+"""What tables and figures call the methods, and which of them are the same."""
 
-NAMES = {
-    "losac": "LoSAC", "losac_exact": "LoSAC (exact)", "losac_rule": "LoSAC (by rule)", "scaffold": "SCAFFOLD",
-    "fedavg": "FedAvg", "fedsaga": "FedSaga (1/S)", "dsgd": "DSGD", "mime_svrg": "MimeSVRG", "mime": "Mime",
-    "mime_lite": "MimeLite", "fedcm": "FedCM", "fedadmm": "FedADMM", "fedprox": "FedProx", "mfl": "MFL",
-    "fedadam": "FedAdam", "fedyogi": "FedYogi", "fedadagrad": "FedAdagrad", "fedavgm": "FedAvgM", "fedpaq": "FedPAQ",
-    "vrl_sgd": "VRL-SGD", "feddyn": "FedDyn", "scaffnew": "Scaffnew", "tamuna": "TAMUNA",
-    "fedavg_momentum": "FedAvg-M", "scaffold_momentum": "SCAFFOLD-M", "fedvarp": "FedVARP", "mifa": "MIFA",
-    "fedlin": "FedLin", "local_svrg": "S-Local-SVRG", "feddualavg": "FedDualAvg", "fedmid": "FedMiD",
-    "fedexp": "FedExP", "ghbm": "GHBM", "fednova": "FedNova", "fedspeed": "FedSpeed", "fedlesam": "FedLESAM",
-    "ef21_pp": "EF21-PP", "diana": "DIANA", "pp_marina": "PP-MARINA", "dasha_pp": "DASHA-PP", "locodl": "LoCoDL",
-    "delta_sgd": "Δ-SGD", "fedsps": "FedSPS", "padamfed": "PAdaMFed", "padamfed_vr": "PAdaMFed-VR",
-    "fedhyper": "FedHyper-G", "local_dog": "local DoG", "local_dowg": "local DoWG", "local_prodigy": "local Prodigy",
-    "server_dog": "server DoG", "server_dowg": "server DoWG", "server_prodigy": "server Prodigy",
-    "losac_lean": "LoSAC-lean",
-}  # fmt: skip
+from losac.algorithms import ALGORITHMS
+
+NAMES = {name: kind.title for name, kind in ALGORITHMS.items()} | {
+    "fedsaga": "FedSaga (1/S)",
+    "losac_exact": "LoSAC (exact)",
+    "losac_rule": "LoSAC (by rule)",
+}
 """The algorithms, and the variants of LoSAC, by name."""
+
+SAME = {"feddualavg": "fedavg", "fedmid": "fedavg", "fednova": "fedavg", "fedavg_momentum": "fedcm"}
+"""Methods that are another one if nothing is regularised and all clients take the same number of steps, up to the names
+of their settings. Each of them counts once."""
+SAME_WORDS = "FedDualAvg, FedMiD and (if all clients take equally many steps) FedNova are FedAvg, and FedAvg-M is FedCM"
 
 
 def name_of(method: str) -> str:

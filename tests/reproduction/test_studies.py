@@ -13,17 +13,20 @@ import numpy as np
 import pytest
 
 import toys
+from losac.algorithms import ALGORITHMS
 from losac.algorithms.losac import damping
 from losac_reproduction import STUDIES, Job, JobResult, JobsFailedError, Options, read_results, run_jobs, write_results
 from losac_reproduction.claims import Headline, Statement, judge, pool, verdict_of
 from losac_reproduction.frame import cells, read_frame, write_frame
 from losac_reproduction.markdown import answer_page, study_section
+from losac_reproduction.methods import SAME
 from losac_reproduction.pages import index_page, study_page
 from losac_reproduction.paper import TABLE_2, Cell
 from losac_reproduction.results import Part, Stored, gather
 from losac_reproduction.runner import plain
 from losac_reproduction.studies import damped, table2
 from losac_reproduction.words import Interval, interval
+from paths import ROOT
 
 FULL, QUICK = Options(), Options(quick=True)
 
@@ -495,6 +498,17 @@ def test_methods_that_coincide_without_a_regulariser_count_once():
     findings, winners = fair(*same, tuned("losac", [40, 41, 42]))
     assert winners["sustained rounds"] == ["FedAvg", "FedCM", "LoSAC: 3 of 3"]
     assert len(findings.tables[1].rows) == 3
+
+
+def test_methods_that_count_once_are_those_with_the_same_trajectory():
+    """In the frozen walks of all algorithms nothing is regularised, and all clients take the same number of steps."""
+    frozen = json.loads((ROOT / "tests" / "trajectories.json").read_text())
+    first = {name: next(key for key in frozen if key.startswith(f"{name}(")) for name in ALGORITHMS}
+    original: dict[str, str] = {}
+    for name in ALGORITHMS:
+        original.setdefault(json.dumps(frozen[first[name]]), name)
+    twins = {name: original[json.dumps(frozen[first[name]])] for name in ALGORITHMS}
+    assert {name: twin for name, twin in twins.items() if name != twin} == SAME
 
 
 def test_table_2_names_what_is_unstable_and_what_a_mean_leaves_out():

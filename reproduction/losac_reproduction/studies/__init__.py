@@ -2,6 +2,7 @@
 
 A new study is a new file here: a function that measures, ``jobs`` that call it, claims as rows of
 :class:`losac_reproduction.claims.Statement`, ``conclude``, and ``STUDY = Study("name", "title", jobs, conclude)``.
+``python -m losac_reproduction.command`` then writes its name for the Tab key.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm
 from losac_reproduction.claims import Headline, Statement, judge
 from losac_reproduction.frame import cells
-from losac_reproduction.methods import name_of
+from losac_reproduction.methods import SAME, SAME_WORDS, name_of
 from losac_reproduction.panels import DECADE, Mark, Panel, draw, look_of, mark, plain_log
 from losac_reproduction.problems import DATASETS, algorithm, paper_task, run, version
 from losac_reproduction.study import Figure, Findings, Job, JobResult, Options, ResultTable, Study
@@ -43,9 +43,6 @@ LOSACS: dict[str, dict[str, Any]] = {
 QUICK = ("fedavg", "scaffold", "fedcm", "losac", "losac_rule")
 OURS = ("losac", "losac_exact", "losac_rule")
 PAPERS = ("losac", "scaffold", "fedavg", "fedsaga", "mime_svrg", "fedcm", "fedadmm")
-SAME = {"feddualavg": "fedavg", "fedmid": "fedavg", "fedavg_momentum": "fedcm"}
-"""Methods that are another one without a regulariser, up to the names of their settings; each pair counts once."""
-SAME_WORDS = "FedDualAvg and FedMiD are FedAvg, and FedAvg-M is FedCM"
 TIED_WORDS = (
     "the difference of the means is at most √(a² + b²), where a and b are the half widths of the two 95 % intervals"
 )
@@ -372,8 +369,8 @@ def _table(where: Where, lines: Sequence[Line]) -> ResultTable:
     note = (
         "Mean ± half of the 95 % interval over the seeds; – where a seed did not get there. *Sustained*: to the first "
         "of five evaluations in a row at the target. Without a regulariser "
-        f"{SAME_WORDS}, and count once. FedSaga (1/S) averages over the sampled clients; the paper's 1/N is its server "
-        "step at S/N = 0.1."
+        f"{SAME_WORDS}; each counts once. FedSaga (1/S) averages over the sampled clients; the paper's 1/N is its "
+        "server step at S/N = 0.1."
     )
     return ResultTable(f"{data}-{partition}", f"{data.upper()}, {_kind(partition)}", columns, rows, note)
 

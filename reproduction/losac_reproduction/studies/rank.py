@@ -40,10 +40,10 @@ from losac.simulation.options import ComputeOptions, RunOptions
 from losac.task import Task, classification
 from losac_reproduction.convex import convex
 from losac_reproduction.frame import cells
-from losac_reproduction.methods import NAMES, name_of
+from losac_reproduction.methods import NAMES, SAME, SAME_WORDS, name_of
 from losac_reproduction.panels import DECADE, Panel, draw, look_of, mark, plain_log
 from losac_reproduction.problems import DATASETS, OUTPUTS, PREPROCESSING, START, algorithm
-from losac_reproduction.studies.fair import SAME, SAME_WORDS, TIED_WORDS, random_steps, settings_of
+from losac_reproduction.studies.fair import TIED_WORDS, random_steps, settings_of
 from losac_reproduction.studies.fair import tied as not_told_apart
 from losac_reproduction.study import Figure, Findings, Job, Options, ResultTable, Study
 from losac_reproduction.words import Interval, interval, known, mean

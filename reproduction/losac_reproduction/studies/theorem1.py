@@ -18,10 +18,8 @@ from losac.algorithms import ALGORITHMS
 from losac_reproduction.claims import Headline, Statement, judge
 from losac_reproduction.convex import convex, method, unit
 from losac_reproduction.frame import cells
-from losac_reproduction.methods import name_of
+from losac_reproduction.methods import SAME, SAME_WORDS, name_of
 from losac_reproduction.panels import DECADE, Panel, draw, handle, line_of, mark
-from losac_reproduction.studies import fair
-from losac_reproduction.studies.fair import SAME_WORDS
 from losac_reproduction.study import Figure, Findings, Job, Options, ResultTable, Study
 from losac_reproduction.words import known, mean, told
 
@@ -39,8 +37,6 @@ LOSAC: dict[str, dict[str, Any]] = {
 REAL = ("losac", "losac-exact", "losac-damped", "scaffold", "fedavg", "fedcm")
 """The methods that w8a is given to; the others are compared on the quadratic and on a9a."""
 PRINTED = "fedsaga-printed"
-SAME = {**fair.SAME, "fednova": "fedavg"}
-"""Methods that are another one here, where nothing is regularised and all clients take the same number of steps."""
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     **{member: ("losac", settings) for member, settings in LOSAC.items()},
     PRINTED: ("fedsaga", {"average": "all"}),
@@ -510,7 +506,7 @@ def _rate_table(rates: Mapping[str, Mapping[str, Any]], problem: str) -> ResultT
         "curvature of a client. The grid goes from 0.01 to 30, and on to 0.001 or 100 where the best lies on its edge; "
         "with a star the smallest or largest that was tried. *Else ends at*: the median over the last quarter of "
         f"{max(value['after'] for value in rates.values())} rounds; in more rounds, shorter steps come nearer. "
-        f"{SAME_WORDS}, and FedNova is FedAvg where all clients take the same number of steps; each counts once. "
+        f"{SAME_WORDS}; each counts once. "
         "FedSaga (1/N) is as Algorithm 1 prints it. Other settings as in the profiles. S-Local-SVRG asks all N clients "
         f"for a full gradient in every other round. Left out, since they need all clients in every round: {left_out}."
     )
