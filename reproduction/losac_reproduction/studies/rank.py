@@ -155,6 +155,10 @@ UNTUNED: dict[str, Callable[[Task, int, float, int], Algorithm]] = {
     "local_dog": partial(_as_it_comes, "local_dog", _one),
     "local_dowg": partial(_as_it_comes, "local_dowg", _one),
     "local_prodigy": partial(_as_it_comes, "local_prodigy", _one),
+    **{
+        f"{name}_untuned": partial(_as_it_comes, name, lambda rows: 0.01 / rows)
+        for name in ("server_dog", "server_dowg", "server_prodigy", "fedhyper")
+    },
 }
 """What claims to need no tuning, from (task, S, mean rows of a client, rounds)."""
 QUICK = ("fedavg", "losac", "losac_lean_auto")
@@ -263,7 +267,8 @@ def measure(
         extra = MEASURING if method == "losac_rule" else 0
         return {"sampled": sampled, "picked": [{"criterion": "untuned", "runs": judge(made, extra)}]}
     try:
-        picked = _tuned(data, method, [task for task, _ in tasks], runs, sampled, trials)
+        length = 1 / (STEPS * _curvature(data, partition, sampled))
+        picked = _tuned(data, method, [task for task, _ in tasks], sampled, length, runs, trials)
     except AllDivergedError as error:
         return {"sampled": sampled, "failed": str(error)}
     found, done = [], dict[str, Any]()
@@ -274,22 +279,29 @@ def measure(
     return {"sampled": sampled, "picked": found}
 
 
+@lru_cache(maxsize=4)
+def _curvature(data: str, partition: str, sampled: int) -> float:
+    from losac.tuning import curvature
+
+    return curvature(contest_tasks(data, partition, DRAWS[0])[0], clients_per_round=sampled)
+
+
 def _tuned(
-    data: str, method: str, tasks: Sequence[Task], runs: Callable[..., list[History]], sampled: int, trials: int
-) -> dict[str, tuple[Algorithm, dict[str, Any]]]:
-    """Return the best algorithm for each criterion, with how it was found."""
-    from losac.tuning import AllDivergedError, curvature
+    data: str, method: str, tasks: Sequence[Task], sampled: int, length: float,
+    runs: Callable[..., list[History]], trials: int,
+) -> dict[str, tuple[Algorithm, dict[str, Any]]]:  # fmt: skip
+    """Return the best algorithm for each criterion, with how it was found; steps are searched around 1/(TL)."""
+    from losac.tuning import AllDivergedError
     from losac.tuning.refine import refine_search
     from losac.tuning.space import check_space, edge
     from losac.tuning.trials import Goal, Trial, make_trial, ranked
 
     goal = Goal(METRIC[data], METRIC[data], "loss", CONTESTS[data].target, 10**6, IN_A_ROW)
-    length = curvature(tasks[0], clients_per_round=sampled)
     found: list[tuple[Trial, float, Algorithm, dict[str, Any]]] = []
     forms = forms_of(method)
     for form in forms:
         printed = form.name == "losac" and not form.settings
-        unit = (sampled / (tasks[0].data.num_clients * BLOCKS) if printed else 1.0) / (STEPS * length)
+        unit = (sampled / (tasks[0].data.num_clients * BLOCKS) if printed else 1.0) * length
         first = {name: values[0] for name, values in form.axes.items()}
         start = algorithm(form.name, step_size=unit, **{**settings_of(form.name), **form.settings, **first})
         axes = check_space({"step_size": [factor * unit for factor in FACTORS], **form.axes}, start)
@@ -456,8 +468,9 @@ def title_of(method: str) -> str:
     }
     if method in own:
         return own[method]
-    if method.endswith("_sparse"):
-        return f"{NAMES[method.removesuffix('_sparse')]}, sparse"
+    name, _, kind = method.rpartition("_")
+    if kind in ("sparse", "untuned"):
+        return f"{NAMES[name]}, {kind}" if kind == "sparse" else NAMES[name]
     return name_of(method)
 
 
