@@ -63,17 +63,20 @@ def refine_search(
 def _neighbours(
     grid: Mapping[str, tuple[Any, ...]], found: list[Trial], allows: Callable[[Point], bool]
 ) -> Iterator[Point]:
-    """Yield points next to the best ones, the nearest to the best first."""
+    """Yield points next to the best ones, the nearest to the best first, and of these the ones beyond all tried."""
     tried = [trial.settings for trial in found]
     if all(trial.diverged is not None for trial in found):
         yield from _smaller(grid, tried[0], allows)
         return
     for trial in ranked(found):
+        beyond_all: list[Point] = []
+        others: list[Point] = []
         for name, values in grid.items():
             alone = [p[name] for p in tried if all(p[k] == v for k, v in trial.settings.items() if k != name)]
             for value in _beside(values, alone, trial.settings[name]):
-                if allows(point := trial.settings | {name: value}):
-                    yield point
+                ends = is_ordered(values) and not min(p[name] for p in tried) <= value <= max(p[name] for p in tried)
+                (beyond_all if ends else others).append(trial.settings | {name: value})
+        yield from filter(allows, [*beyond_all, *others])
 
 
 def _smaller(grid: Mapping[str, tuple[Any, ...]], point: Point, allows: Callable[[Point], bool]) -> Iterator[Point]:
