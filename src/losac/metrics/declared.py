@@ -23,6 +23,8 @@ Function = TypeVar("Function", bound=Metric)
 
 RESERVED = ("loss", "test_loss", "objective", "round", *SPENT)
 """Names that a history uses for its own series."""
+MORE: tuple[tuple[str, ...], ...] = ((), ("state",), ("frozen",), ("state", "frozen"))
+"""What a metric may take, by name, besides parameters and rows."""
 FALLING = ("loss", "objective", "error", "distance")
 FALLING_WORDS = ("brier", "ece", "mae", "mse", "nll", "perplexity", "rmse")
 
@@ -180,7 +182,7 @@ def check_metrics(metrics: Mapping[str, Metric], *, scores: bool = False, reserv
             raise ValueError(f"the name {name!r} is taken{known}; give the metric another name")
         if not callable(metric):
             raise TypeError(f"metric {name!r} must be a function metric(params, (x, y)), not {type(metric).__name__}")
-        if not accepts(metric, None, None) and not accepts(metric, None, None, state=None):
+        if not any(accepts(metric, None, None, **dict.fromkeys(names)) for names in MORE):
             took = inspect.signature(metric)
             raise TypeError(f"metric {name!r} must be a function metric(params, (x, y)), but it takes {took}")
         if is_score(metric) and not scores:
