@@ -9,8 +9,6 @@ The paper's f_i is the sum over a client's samples and p_i = 1/N.
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +28,11 @@ from losac._checks import (
     check_text,
     described,
     is_number,
+    requires,
     shown,
+    takes,
 )
+from losac._functions import digest_of_arrays
 from losac.data import FederatedData
 from losac.data.checks import check_test
 from losac.data.federated import check_data
@@ -121,30 +122,25 @@ class Task:
         object.__setattr__(self, "client_weights", _client_weights(self.weights, self.data.sizes))
 
     def _check_frozen(self) -> None:
-        takes_frozen = self.takes("frozen")
-        if takes_frozen and self.frozen is None:
-            raise ValueError("the loss takes frozen weights: give them as Task(frozen=…)")
-        if self.frozen is not None and not takes_frozen:
+        if self.frozen is None:
+            for name, function in {"the loss": self.loss, **self.metrics}.items():
+                if requires(function, "frozen"):
+                    what = name if function is self.loss else f"metric {name!r}"
+                    raise ValueError(f"{what} takes frozen weights: give them as Task(frozen=…)")
+            return
+        if not self.takes("frozen"):
             raise ValueError("Task(frozen=…) is given, but the loss has no argument named 'frozen'")
-        for name, metric in self.metrics.items():
-            if self.frozen is None and requires(metric, "frozen"):
-                raise ValueError(f"metric {name!r} takes frozen weights: give them as Task(frozen=…)")
+        if not jax.tree.leaves(self.frozen):
+            raise ValueError("frozen holds no arrays; leave it out")
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.frozen):
             if not hasattr(leaf, "dtype") or np.dtype(leaf.dtype).kind not in "fiubV":
                 where = jax.tree_util.keystr(path) or "x"
                 raise TypeError(f"frozen holds {described(leaf)} at {where}; it must be a pytree of arrays of numbers")
 
     @functools.cached_property
-    def frozen_digest(self) -> str | None:
-        """Twelve digits that name the frozen weights, from all of their numbers; None if there are none."""
-        if self.frozen is None:
-            return None
-        digest = hashlib.sha256()
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.frozen):
-            array = np.ascontiguousarray(leaf)
-            digest.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode())
-            digest.update(array.reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()[:12]
+    def frozen_digest(self) -> str:
+        """Twelve digits that name the frozen weights by all of their numbers; empty if there are none."""
+        return digest_of_arrays(self.frozen)
 
     def takes(self, argument: str) -> bool:
         """Whether the loss has an argument of this name besides its two positional ones."""
@@ -175,25 +171,6 @@ class Task:
             f"Task({self.name}: {self.data.num_clients} clients, {len(self.data)} samples; "
             f"f_i = {self.reduction}, {size} parameters{extras}{metrics})"
         )
-
-
-def takes(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a loss or metric has an argument of this name, besides its two positional ones."""
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return False
-    return argument in names[2:]
-
-
-def requires(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a loss or metric has an argument of this name that has no default."""
-    return takes(function, argument) and inspect.signature(function).parameters[argument].default is inspect._empty
-
-
-def with_frozen(function: Callable[..., Any], frozen: Tree) -> Callable[..., Any]:
-    """Return a loss or metric with the frozen weights in place, if it takes them."""
-    return functools.partial(function, frozen=frozen) if takes(function, "frozen") else function
 
 
 def check_task(task: Any) -> Task:
@@ -266,8 +243,9 @@ def multilabel(
         )
     if outputs != data.y.shape[1:]:
         raise ValueError(f"the model has outputs of shape {outputs}, but there are {data.y.shape[1]} labels")
-    own: dict[str, Callable[..., Any]] = {"accuracy": losses.LabelAccuracy(model), "f1": losses.F1(model)}
-    return Task(losses.SigmoidCrossEntropy(model), model.init, data, metrics=own | bound(metrics, model), **options)
+    own = {"accuracy": trained_metric(losses.LabelAccuracy(model)), "f1": trained_metric(losses.F1(model))}
+    loss = trained_loss(losses.SigmoidCrossEntropy(model))
+    return Task(loss, model.init, data, metrics=own | bound(metrics, model), **_state_of(model), **options)
 
 
 def regression(
@@ -310,8 +288,9 @@ def _outputs(model: Any, data: FederatedData) -> tuple[int, ...]:
 
 
 def _state_of(model: Any) -> dict[str, Any]:
-    """Return the first state of a model, if it has one, as an option of a task."""
-    return {"state": model.state} if isinstance(model, Trained) and model.state is not None else {}
+    """Return the first state and the frozen weights of a model, where it has any, as options of a task."""
+    found = {"state": model.state, "frozen": model.frozen} if isinstance(model, Trained) else {}
+    return {name: part for name, part in found.items() if part is not None}
 
 
 def _client_weights(weights: Weights, sizes: np.ndarray) -> np.ndarray:

@@ -10,15 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random
-from losac._checks import described
+from losac._checks import described, takes
 from losac.data import FederatedData
 from losac.data.federated import check_data
 from losac.metrics.declared import ScoreOfModel, check_mapping, check_metrics, is_whole, outputs_of, score_of
+from losac.models.trained import with_frozen
 from losac.simulation.program.arrays import frozen_weights
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Chunk, Objective, per_row
 from losac.simulation.program.rowmeans import row_means
-from losac.task import Task, check_task, takes, with_frozen
+from losac.task import Task, check_task
 from losac.trees import Array, Tree
 
 Metrics = Mapping[str, Callable[..., Any]]
@@ -127,9 +128,7 @@ def at_client(
             each = per_row(function, params, (x, y), key)
             value = jnp.where(jnp.arange(x.shape[0]) < size, each, 0).sum() / size
         values.append(jnp.asarray(value, jnp.result_type(float)))
-    return jnp.stack(values), [
-        outputs_of(with_frozen(model, frozen), params, x, state) for model in measures.models
-    ]
+    return jnp.stack(values), [outputs_of(model, params, x, state, frozen) for model in measures.models]
 
 
 @tracked(static=2)

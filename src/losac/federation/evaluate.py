@@ -10,12 +10,13 @@ import jax
 import numpy as np
 
 from losac import _random
+from losac._checks import takes
 from losac.simulation.engines.resident import precision
 from losac.simulation.program.arrays import cast, chunk_rows, frozen_weights
 from losac.simulation.program.objective import Objective
 from losac.simulation.program.rowmeans import only_means
 from losac.simulation.program.whole import WholeMetrics
-from losac.task import Examples, Task, takes
+from losac.task import Examples, Task
 from losac.trees import Tree
 
 
@@ -30,7 +31,7 @@ def evaluate(task: Task, examples: Examples, params: Tree, model_state: Tree, dt
         found = {"loss": sum(len(p[0]) * _loss(objective)(params, p, model_state, frozen) for p in parts) / len(x)}
         for name, metric in only_means(task.metrics).items():
             more = {"state": model_state} if takes(metric, "state") else {}
-            more |= {"frozen": frozen} if takes(metric, "frozen") else {}
+            more |= {"frozen": frozen} if task.frozen is not None and takes(metric, "frozen") else {}
             found[name] = sum(len(p[0]) * _metric(metric)(params, p, **more) for p in parts) / len(x)
         found |= {name: value[0] for name, value in WholeMetrics(task, dtype, examples)(params, model_state).items()}
     return {name: float(value) for name, value in found.items()}

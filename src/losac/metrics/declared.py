@@ -13,7 +13,7 @@ import numpy as np
 
 from losac._checks import accepts, described, shown
 from losac._costs import SPENT
-from losac.models.trained import Trained
+from losac.models.trained import Trained, with_frozen
 from losac.trees import Tree, as_numpy
 
 Metric = Callable[..., Any]
@@ -119,10 +119,10 @@ def of_model(score: Metric, model: Metric) -> ScoreOfModel:
     return ScoreOfModel(score, model)
 
 
-def outputs_of(model: Metric, params: Tree, x: Any, state: Tree) -> Any:
+def outputs_of(model: Metric, params: Tree, x: Any, state: Tree, frozen: Tree = ()) -> Any:
     """Return a model's outputs, in evaluation mode."""
-    stateful = isinstance(model, Trained) and model.state is not None
-    return model(params, x, state) if stateful else model(params, x)
+    more = {"state": state} if isinstance(model, Trained) and model.state is not None else {}
+    return with_frozen(model, frozen)(params, x, **more)
 
 
 def score_of(score: Metric, outputs: Any, y: Any) -> float:

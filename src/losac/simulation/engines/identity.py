@@ -69,7 +69,7 @@ def identify(
         "python": platform.python_version(),
     }
     if task.frozen is not None:
-        problem["frozen"] = str(task.frozen_digest)
+        problem["frozen"] = task.frozen_digest
     numbers = {"dtype": str(options.dtype)}
     if algorithm.table:
         numbers["table_dtype"] = str(options.compute.table_dtype)

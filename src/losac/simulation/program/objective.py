@@ -56,7 +56,7 @@ class Objective(NamedTuple):
         takes_state, takes_training = task.takes("state"), task.takes("training")
         whole = task.coupled or (takes_state and not takes_training)
         loss, coupled = first_alike(task.loss), task.coupled or takes_state
-        return cls(loss, task.takes("key"), takes_state, coupled, takes_training, whole, task.takes("frozen"))
+        return cls(loss, task.takes("key"), takes_state, coupled, takes_training, whole, task.frozen is not None)
 
     def given(self, frozen: Tree) -> Objective:
         """Return the objective with the frozen weights in place, inside a program that has them as an argument."""

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from losac import _random
+from losac._checks import takes
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
+from losac.models.trained import with_frozen
 from losac.prox import Regularizer
 from losac.simulation.placement.layout import ClientSlot, Cohort, CohortWork, Layout, over_chunks, over_clients
 from losac.simulation.placement.store import BlockPlan, View, plan_blocks
@@ -29,7 +31,6 @@ from losac.simulation.program.client import (
 from losac.simulation.program.drawing import Rows
 from losac.simulation.program.objective import weighted_sum
 from losac.simulation.program.state import Chunks, ProgramInputs, ProgramShape, RunState, Schedule
-from losac.task import takes, with_frozen
 from losac.trees import Array, Tree, map_trees
 
 
@@ -83,9 +84,7 @@ def evaluate(shape: ProgramShape, problem: ProgramInputs, state: RunState) -> di
     return values
 
 
-def _measure(
-    metric: Callable[..., Array], params: Tree, chunk: Any, key: Array, state: Tree, frozen: Tree
-) -> Array:
+def _measure(metric: Callable[..., Array], params: Tree, chunk: Any, key: Array, state: Tree, frozen: Tree) -> Array:
     """Return a metric, which may look at the model's state and the frozen weights."""
     more = {"state": state} if takes(metric, "state") else {}
     return with_frozen(metric, frozen)(params, chunk, **more)

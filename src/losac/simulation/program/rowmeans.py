@@ -16,15 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random, losses
-from losac._checks import described
+from losac._checks import described, takes
 from losac._compat import enable_x64
 from losac.metrics.declared import Metric, is_whole
 from losac.models.built import Convolutional, Dense, Inner
+from losac.models.trained import with_frozen
 from losac.simulation.program.alike import first_alike
 from losac.simulation.program.arrays import cast
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Chunk, Objective, per_row
-from losac.task import Examples, Task, takes, with_frozen
+from losac.task import Examples, Task
 from losac.trees import Array, Tree, map_trees, nbytes
 
 ROWS = 128
@@ -148,9 +149,7 @@ def _difference(
 
 
 @tracked(static=1)
-def _both(
-    metric: Metric, key: Array, model: tuple[Tree, Tree, Tree], x: Array, y: Array
-) -> tuple[Array, Array, Array]:
+def _both(metric: Metric, key: Array, model: tuple[Tree, Tree, Tree], x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Return a metric's mean over rows one by one, its value on all at once, and the mean size of a row's value."""
     params, state, frozen = model
     metric = with_frozen(metric, frozen)

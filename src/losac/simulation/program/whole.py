@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from losac._checks import takes
 from losac.metrics.declared import Metric, ScoreOfModel, is_whole, outputs_of, real_number, score_of
+from losac.models.trained import with_frozen
 from losac.simulation.program.arrays import cast, chunk_rows, frozen_weights, pad
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Objective
 from losac.simulation.program.rowmeans import compiled
-from losac.task import Examples, Task, takes, with_frozen
+from losac.task import Examples, Task
 from losac.trees import Array, Tree
 
 
@@ -56,7 +58,7 @@ class WholeMetrics:
 
 @tracked(static=1)
 def _outputs(model: Metric, params: Tree, x: Array, state: Tree, frozen: Tree) -> Array:
-    return outputs_of(with_frozen(model, frozen), params, x, state)
+    return outputs_of(model, params, x, state, frozen)
 
 
 @tracked(static=1)
