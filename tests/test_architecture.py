@@ -35,7 +35,7 @@ LAYERS = [
     {"algorithms"},
     {"history"},
     {"simulation"},
-    {"evaluation"},
+    {"adapters", "evaluation"},
     {"tracking"},
     {"runs"},
     {"privacy"},

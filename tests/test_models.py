@@ -289,7 +289,7 @@ def test_of_a_lora_layer_only_the_factors_are_trained_and_sent():
     factors = x @ history.params["lora.lora_a"] @ history.params["lora.lora_b"]
     np.testing.assert_allclose(model(history.params, x), x @ module.kernel[...] + module.bias[...] + factors, rtol=1e-5)
     assert len(losac.models.from_nnx(module, wrt=nnx.Param).init(jax.random.key(0))) == 4
-    with pytest.raises(ValueError, match=r"wrt=nnx\.LoRAParam\) to train and send the former only"):
+    with pytest.raises(ValueError, match=r"trainable=nnx\.LoRAParam\) to train and send the former only"):
         losac.models.from_nnx(module)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = (
+    "adapters",
     "algorithms",
     "attacks",
     "data",
@@ -55,6 +56,7 @@ _NAMES = {
 __all__ = ["__version__", *_MODULES, *_NAMES]
 
 if TYPE_CHECKING:
+    from losac import adapters as adapters
     from losac import algorithms as algorithms
     from losac import attacks as attacks
     from losac import data as data

@@ -186,6 +186,19 @@ def one_of(value: Any, choices: Iterable[Any]) -> str:
     return f"one of {', '.join(map(repr, known))}{nearest(value, [c for c in known if isinstance(c, str)])}"
 
 
+def takes(function: Callable[..., Any], argument: str) -> bool:
+    """Whether a loss, a metric or a model has an argument of this name, besides its two positional ones."""
+    try:
+        return argument in list(inspect.signature(function).parameters)[2:]
+    except (TypeError, ValueError):
+        return False
+
+
+def requires(function: Callable[..., Any], argument: str) -> bool:
+    """Whether it has such an argument without a default."""
+    return takes(function, argument) and inspect.signature(function).parameters[argument].default is inspect._empty
+
+
 def shown(value: Any) -> str:
     """Return a value as text for one line: a long one is cut, a function is shown by its name.
 

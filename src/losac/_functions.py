@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from losac._settings import Settings
-from losac.trees import as_numpy
+from losac.trees import Tree, as_numpy
 
 LIBRARIES = ("builtins", "functools", "jax", "jaxlib", "losac", "math", "numpy", "operator", "optax")
 """Packages with modules, classes and functions that do not change."""
@@ -96,6 +96,21 @@ def digest(value: Any) -> str:
     (True, False)
     """
     return _Digest().of(value)[:12]
+
+
+def digest_of_arrays(tree: Tree) -> str:
+    """Return twelve digits that name a pytree of arrays by its structure and all of its numbers; empty if it has none.
+
+    >>> digest_of_arrays({"w": np.ones(3)}) == digest_of_arrays({"w": np.ones(3)}), digest_of_arrays({})
+    (True, '')
+    """
+    found = hashlib.sha256()
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    for path, leaf in leaves:
+        array = np.ascontiguousarray(as_numpy(leaf))
+        found.update(f"{jax.tree_util.keystr(path)} {array.shape} {array.dtype}".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()[:12] if leaves else ""
 
 
 class _Digest:

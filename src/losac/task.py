@@ -8,7 +8,7 @@ The paper's f_i is the sum over a client's samples and p_i = 1/N.
 
 from __future__ import annotations
 
-import inspect
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,11 @@ from losac._checks import (
     check_text,
     described,
     is_number,
+    requires,
     shown,
+    takes,
 )
+from losac._functions import digest_of_arrays
 from losac.data import FederatedData
 from losac.data.checks import check_test
 from losac.data.federated import check_data
@@ -50,20 +53,22 @@ class Task:
 
     Args:
       loss: ``loss(params, (x, y))``, the mean loss of a batch; any JAX function. It may also take, by these names,
-        ``key`` (a random key, for dropout), ``state`` (of the model; it then returns ``(value, new_state)``) and
-        ``training`` (false in evaluation).
+        ``key`` (a random key, for dropout), ``state`` (of the model; it then returns ``(value, new_state)``),
+        ``training`` (false in evaluation) and ``frozen`` (the weights below).
       params: the initial parameters, any pytree; or ``init(key) -> params``, to draw them with the run's seed.
       data: the clients' data.
       reduction: whether f_i is the ``"sum"`` over the client's samples (the paper) or their ``"mean"``.
       regularizer: Ψ, from :mod:`losac.prox`; LoSAC and SCAFFOLD then run as their proximal versions.
       metrics: name → ``metric(params, (x, y))``, evaluated on the test data (or on the training data, without test
-        data). It may take the model's ``state`` by this name. A metric must be a mean over rows, or declared with
-        :func:`losac.metrics.whole` or :func:`losac.metrics.score`; others are refused.
+        data). It may take the model's ``state`` and the ``frozen`` weights by these names. A metric must be a mean
+        over rows, or declared with :func:`losac.metrics.whole` or :func:`losac.metrics.score`; others are refused.
       test: ``(x, y)``; by default the test part of the data; ``None`` for none.
       weights: p_i: ``"uniform"``, ``"samples"`` (∝ n_i) or a list of non-negative numbers, scaled to sum to one.
       coupled: the loss couples the examples of a batch (batch statistics). It is then never evaluated example by
         example, and sees only real examples.
       state: the model's initial state, if the loss takes one.
+      frozen: weights that all clients share and nobody trains, such as a pretrained model under adapters; a pytree of
+        arrays. They are an argument of the compiled program, and are never sent, differentiated or kept per client.
       name: the name in tables and plots.
 
     >>> import losac
@@ -82,11 +87,12 @@ class Task:
     weights: Weights = field(default="uniform", kw_only=True)
     coupled: bool = field(default=False, kw_only=True)
     state: Tree = field(default=None, kw_only=True)
+    frozen: Tree = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
     client_weights: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        extras = {name: None for name in ("key", "state", "training") if self.takes(name)}
+        extras = {name: None for name in ("key", "state", "training", "frozen") if self.takes(name)}
         check_function("loss", self.loss, "loss(params, (x, y))", 2, **extras)
         check_data(self.data)
         if callable(self.params):
@@ -105,6 +111,7 @@ class Task:
             raise ValueError("the loss takes a model state: give its initial value as Task(state=…)")
         if self.state is not None and not takes_state:
             raise ValueError("Task(state=…) is given, but the loss has no argument named 'state'")
+        self._check_frozen()
         if isinstance(self.test, str) and self.test == "data":
             object.__setattr__(self, "test", self.data.test)
         elif self.test is not None:
@@ -113,6 +120,27 @@ class Task:
             object.__setattr__(self, "regularizer", no_regularizer())
         object.__setattr__(self, "name", self.name or self.data.name)
         object.__setattr__(self, "client_weights", _client_weights(self.weights, self.data.sizes))
+
+    def _check_frozen(self) -> None:
+        if self.frozen is None:
+            for name, function in {"the loss": self.loss, **self.metrics}.items():
+                if requires(function, "frozen"):
+                    what = name if function is self.loss else f"metric {name!r}"
+                    raise ValueError(f"{what} takes frozen weights: give them as Task(frozen=…)")
+            return
+        if not self.takes("frozen"):
+            raise ValueError("Task(frozen=…) is given, but the loss has no argument named 'frozen'")
+        if not jax.tree.leaves(self.frozen):
+            raise ValueError("frozen holds no arrays; leave it out")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.frozen):
+            if not hasattr(leaf, "dtype") or np.dtype(leaf.dtype).kind not in "fiubV":
+                where = jax.tree_util.keystr(path) or "x"
+                raise TypeError(f"frozen holds {described(leaf)} at {where}; it must be a pytree of arrays of numbers")
+
+    @functools.cached_property
+    def frozen_digest(self) -> str:
+        """Twelve digits that name the frozen weights by all of their numbers; empty if there are none."""
+        return digest_of_arrays(self.frozen)
 
     def takes(self, argument: str) -> bool:
         """Whether the loss has an argument of this name besides its two positional ones."""
@@ -135,22 +163,14 @@ class Task:
 
     def __repr__(self) -> str:
         shapes = jax.eval_shape(lambda: self.init_params(_random.any_key()))
-        size = sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
-        extras = f", Ψ = {self.regularizer}" if self.is_composite else ""
+        size = _size(shapes)
+        extras = f" on {_size(self.frozen)} frozen ones" if self.frozen is not None else ""
+        extras += f", Ψ = {self.regularizer}" if self.is_composite else ""
         metrics = f", metrics: {', '.join(self.metrics)}" if self.metrics else ""
         return (
             f"Task({self.name}: {self.data.num_clients} clients, {len(self.data)} samples; "
             f"f_i = {self.reduction}, {size} parameters{extras}{metrics})"
         )
-
-
-def takes(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a loss or metric has an argument of this name, besides its two positional ones."""
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return False
-    return argument in names[2:]
 
 
 def check_task(task: Any) -> Task:
@@ -160,8 +180,11 @@ def check_task(task: Any) -> Task:
 
 def parameter_count(task: Task) -> int:
     """Return d, the number of parameters."""
-    shapes = jax.eval_shape(lambda: task.init_params(_random.any_key()))
-    return sum(int(leaf.size) for leaf in jax.tree.leaves(shapes))
+    return _size(jax.eval_shape(lambda: task.init_params(_random.any_key())))
+
+
+def _size(tree: Tree) -> int:
+    return sum(int(leaf.size) for leaf in jax.tree.leaves(tree))
 
 
 def classification(
@@ -220,8 +243,9 @@ def multilabel(
         )
     if outputs != data.y.shape[1:]:
         raise ValueError(f"the model has outputs of shape {outputs}, but there are {data.y.shape[1]} labels")
-    own: dict[str, Callable[..., Any]] = {"accuracy": losses.LabelAccuracy(model), "f1": losses.F1(model)}
-    return Task(losses.SigmoidCrossEntropy(model), model.init, data, metrics=own | bound(metrics, model), **options)
+    own = {"accuracy": trained_metric(losses.LabelAccuracy(model)), "f1": trained_metric(losses.F1(model))}
+    loss = trained_loss(losses.SigmoidCrossEntropy(model))
+    return Task(loss, model.init, data, metrics=own | bound(metrics, model), **_state_of(model), **options)
 
 
 def regression(
@@ -264,8 +288,9 @@ def _outputs(model: Any, data: FederatedData) -> tuple[int, ...]:
 
 
 def _state_of(model: Any) -> dict[str, Any]:
-    """Return the first state of a model, if it has one, as an option of a task."""
-    return {"state": model.state} if isinstance(model, Trained) and model.state is not None else {}
+    """Return the first state and the frozen weights of a model, where it has any, as options of a task."""
+    found = {"state": model.state, "frozen": model.frozen} if isinstance(model, Trained) else {}
+    return {name: part for name, part in found.items() if part is not None}
 
 
 def _client_weights(weights: Weights, sizes: np.ndarray) -> np.ndarray:

@@ -122,8 +122,10 @@ def watch(
     for client in clients:
         if not is_whole(client) or not 0 <= client < n:
             raise ValueError(f"client={shown(client)} does not exist; the clients are 0 to {n - 1}")
-    if task.state is not None or task.takes("key"):
-        raise ValueError("attacks need a loss that is a function of parameters and batch alone, without state or key")
+    if task.state is not None or task.frozen is not None or task.takes("key"):
+        raise ValueError(
+            "attacks need a loss that is a function of parameters and batch alone, without state, key or frozen weights"
+        )
     assert task.regularizer is not None
     sampled = n if clients_per_round is None else clients_per_round
     start = map_trees(lambda a: cast(a, np.dtype(dtype)), start_params(task, seed))

@@ -10,6 +10,7 @@ from losac.evaluation.measure import Metrics, at_clients, check_model, dtype_of,
 from losac.evaluation.per_client import PerClient
 from losac.evaluation.rows import groups, padded, row_numbers
 from losac.simulation.engines.resident import precision
+from losac.simulation.program.arrays import frozen_weights
 from losac.task import Task
 from losac.trees import Tree
 
@@ -49,11 +50,12 @@ def evaluate(
     data = task.data if data is None else data
     state = task.state if model_state is None else model_state
     measures = measures_of(task, metrics, params, state, data)
+    frozen = frozen_weights(task, dtype_of(params))
     found = np.empty((data.num_clients, len(measures.names)))
     with precision(dtype_of(params)):
         for ids, real, length in groups(data.sizes, row_numbers(data), measures.whole):
             x, y, sizes = padded(data, ids, length)
             even = bool((sizes == length).all())
-            values = at_clients(measures, even, params, state, x, y, sizes)
+            values = at_clients(measures, even, params, state, frozen, x, y, sizes)
             found[ids[:real]] = with_scores(measures, values, y, sizes)[:real]
     return PerClient(dict(zip(measures.names, found.T)), data.sizes, data.name, measures.undefinable)

@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random
-from losac._checks import described
+from losac._checks import described, takes
 from losac.data import FederatedData
 from losac.data.federated import check_data
 from losac.metrics.declared import ScoreOfModel, check_mapping, check_metrics, is_whole, outputs_of, score_of
+from losac.models.trained import with_frozen
+from losac.simulation.program.arrays import frozen_weights
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Chunk, Objective, per_row
 from losac.simulation.program.rowmeans import row_means
-from losac.task import Task, check_task, takes
+from losac.task import Task, check_task
 from losac.trees import Array, Tree
 
 Metrics = Mapping[str, Callable[..., Any]]
@@ -59,15 +61,15 @@ class Measures(NamedTuple):
         """The models that scores need outputs of, each once."""
         return tuple(dict.fromkeys(metric.model for _, metric in self.scores))
 
-    def functions(self, state: Tree) -> list[Callable[..., Array]]:
+    def functions(self, state: Tree, frozen: Tree) -> list[Callable[..., Array]]:
         """Return all compiled measures, as functions of (params, rows, key)."""
 
         def loss(params: Tree, rows: Chunk, key: Array) -> Array:
-            return self.objective.call(params, rows, key, state)[0]
+            return self.objective.given(frozen).call(params, rows, key, state)[0]
 
         def as_function(metric: Callable[..., Any]) -> Callable[..., Array]:
             given = {"state": state} if takes(metric, "state") else {}
-            return lambda params, rows, key: metric(params, rows, **given)
+            return lambda params, rows, key: with_frozen(metric, frozen)(params, rows, **given)
 
         return [loss, *(as_function(metric) for _, metric in self.compiled)]
 
@@ -105,12 +107,13 @@ def measures_of(task: Task, metrics: Metrics | None, params: Tree, state: Tree, 
     check_metrics(chosen, reserved=("loss",))
     found = Measures(Objective.of(task), tuple(chosen.items()))
     if not found.whole:
-        row_means(chosen, lambda: (params, state), (data.x, data.y), dtype_of(params))
+        dtype = dtype_of(params)
+        row_means(chosen, lambda: (params, state, frozen_weights(task, dtype)), (data.x, data.y), dtype)
     return found
 
 
 def at_client(
-    measures: Measures, even: bool, params: Tree, state: Tree, x: Array, y: Array, size: Array
+    measures: Measures, even: bool, params: Tree, state: Tree, frozen: Tree, x: Array, y: Array, size: Array
 ) -> tuple[Array, list[Array]]:
     """Return what is measured on a client's first ``size`` rows, and the outputs on all rows, for scores.
 
@@ -118,22 +121,22 @@ def at_client(
     """
     key = _random.any_key()
     values = []
-    for function in measures.functions(state):
+    for function in measures.functions(state, frozen):
         if even:
             value = function(params, (x, y), key)
         else:
             each = per_row(function, params, (x, y), key)
             value = jnp.where(jnp.arange(x.shape[0]) < size, each, 0).sum() / size
         values.append(jnp.asarray(value, jnp.result_type(float)))
-    return jnp.stack(values), [outputs_of(model, params, x, state) for model in measures.models]
+    return jnp.stack(values), [outputs_of(model, params, x, state, frozen) for model in measures.models]
 
 
 @tracked(static=2)
 def at_clients(
-    measures: Measures, even: bool, params: Tree, state: Tree, x: Array, y: Array, sizes: Array
+    measures: Measures, even: bool, params: Tree, state: Tree, frozen: Tree, x: Array, y: Array, sizes: Array
 ) -> tuple[Array, list[Array]]:
     """Return the result of :func:`at_client` for one model, with a leading axis for clients."""
-    return jax.vmap(lambda *rows: at_client(measures, even, params, state, *rows))(x, y, sizes)
+    return jax.vmap(lambda *rows: at_client(measures, even, params, state, frozen, *rows))(x, y, sizes)
 
 
 def with_scores(measures: Measures, found: tuple[Array, list[Array]], y: Array, sizes: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ from losac.history.history import DivergedError
 from losac.prox import Regularizer
 from losac.simulation.engines.intervals import MOST_ROUNDS
 from losac.simulation.engines.resident import precision
+from losac.simulation.program.arrays import frozen_weights
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Batch, Cut
 from losac.task import Task
@@ -94,7 +95,8 @@ def personalize(
             keys = jax.vmap(_random.personal_key, (None, 0))(seed, jnp.asarray(ids, jnp.uint32))
             even = bool((theirs[2] == length).all())
             descent = Descent(measures, cut, even, batch_size, task.reduction == "sum")
-            values = _tuned(descent, steps, step_size, task.regularizer, params, state, keys, mine, theirs)
+            model = params, state, frozen_weights(task, dtype_of(params))
+            values = _tuned(descent, steps, step_size, task.regularizer, model, keys, mine, theirs)
             found[ids[:real]] = with_scores(measures, values, theirs[1], theirs[2])[:real]
     before = evaluate(task, params, model_state, metrics, data=held)
     _check_finite(found[:, 0], before.values["loss"], step_size)
@@ -121,15 +123,15 @@ def _tuned(
     steps: Any,
     step_size: Any,
     regularizer: Regularizer,
-    params: Tree,
-    state: Tree,
+    model: tuple[Tree, Tree, Tree],
     keys: Array,
     mine: Any,
     theirs: Any,
 ) -> tuple[Array, list[Array]]:
     """Return :func:`~losac.evaluation.measure.at_client` on the held-out rows, each client with its own model."""
     measures, cut, even, batch_size, summed = descent
-    objective = measures.objective
+    params, state, frozen = model
+    objective = measures.objective.given(frozen)
 
     def at(key: Array, mine: tuple[Array, Array, Array], theirs: tuple[Array, Array, Array]) -> Any:
         x, y, size = mine
@@ -149,7 +151,7 @@ def _tuned(
             return regularizer.prox(w, step_size / size if summed else step_size), after
 
         w, after = jax.lax.fori_loop(0, steps, step, (params, state))
-        return at_client(measures, even, w, after, *theirs)
+        return at_client(measures, even, w, after, frozen, *theirs)
 
     return jax.vmap(at)(keys, mine, theirs)
 

@@ -21,13 +21,17 @@ def nothing(params: Tree, model_state: Tree) -> dict[str, float]:
 
 
 class Central(NamedTuple):
-    """The first model and its state, the regulariser, and what is measured of a model on the server's own data."""
+    """The first model and its state, the regulariser, and what is measured of a model on the server's own data.
+
+    ``frozen`` is the digest of the frozen weights, which every client has itself; empty if there are none.
+    """
 
     params: Tree
     model_state: Tree = ()
     regularizer: Regularizer = no_regularizer()
     evaluate: Callable[[Tree, Tree], dict[str, float]] = nothing
     name: str = ""
+    frozen: str = ""
 
 
 def central_of(task: Task, seed: int, dtype: str) -> Central:
@@ -42,4 +46,4 @@ def central_of(task: Task, seed: int, dtype: str) -> Central:
         found = evaluate(task, task.test, params, model_state, dtype)
         return {"test_loss": found.pop("loss"), **found}
 
-    return Central(params, model_state, task.regularizer, measure, task.name)
+    return Central(params, model_state, task.regularizer, measure, task.name, task.frozen_digest)

@@ -22,7 +22,8 @@ PLAIN = ("run", "starts", "tick", "round", "unsettled")
 def about_run(setting: Setting) -> dict[str, Any]:
     """Return what must not change during a run: otherwise the sums no longer match what the clients hold."""
     fixed = ("clients", "clients_per_round", "seed", "recovery", "dtype")
-    return {"algorithm": fingerprint(setting.given)} | {name: getattr(setting.rules, name) for name in fixed}
+    own = {"algorithm": fingerprint(setting.given), "frozen": setting.frozen}
+    return own | {name: getattr(setting.rules, name) for name in fixed}
 
 
 def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]]) -> None:
@@ -47,9 +48,10 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
     if record is None:
         return None
     for name, value in about_run(setting).items():
-        if record.values["about"][name] != value:
+        began = record.values["about"].get(name, "")
+        if began != value:
             raise ValueError(
-                f"{path} is of a run with {name}={record.values['about'][name]}, not {value}: continue with the "
+                f"{path} is of a run with {name}={began or 'none'}, not {value or 'none'}: continue with the "
                 "settings it began with, or start a new run in another folder"
             )
     blank = setting.first_book("")

@@ -51,7 +51,7 @@ class CompiledWorker:
         refuse_model_state(algorithm, task.state)
         prepare_jax()
         self.task, self.algorithm, self.dtype = task, algorithm, np.dtype(dtype)
-        self.rows = len(task.data)
+        self.rows, self.frozen = len(task.data), task.frozen_digest
         shapes_of = jax.eval_shape(task.init_params, _random.any_key())
         self.params = map_trees(lambda a: np.zeros(a.shape, self.dtype), shapes_of)
         self.model_state = () if task.state is None else map_trees(lambda a: cast(a, self.dtype), task.state)

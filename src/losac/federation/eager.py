@@ -61,6 +61,7 @@ class EagerOptions:
         ``value(params, rows, model_state)``.
       params, model_state: NumPy arrays of the model's shapes and dtypes, with any numbers; where messages are
         to be read, as on Flower.
+      frozen: a digest of the weights that stay fixed, which the server and all clients must share.
     """
 
     value: Callable[..., Mapping[str, Any]] | None = None
@@ -73,6 +74,7 @@ class EagerOptions:
     stateful: bool = False
     params: Tree = None
     model_state: Tree = ()
+    frozen: str = ""
 
 
 class EagerWorker:
@@ -103,7 +105,7 @@ class EagerWorker:
         self.algorithm, self.rows, self.reduction = algorithm, rows, given.reduction
         self.regularizer: Regularizer = no_regularizer() if given.regularizer is None else given.regularizer
         self.local_steps, self.arrays = given.local_steps, given.arrays
-        self.params, self.model_state = given.params, given.model_state
+        self.params, self.model_state, self.frozen = given.params, given.model_state, given.frozen
         self._gradient = gradient if stateful else lambda p, r, state, seed: (gradient(p, r), state)
         self._value = value if stateful or value is None else lambda p, r, state: value(p, r)
         self._both = given.with_value

@@ -30,11 +30,12 @@ class Setting:
       params, model_state: x⁰ and the model's first state.
       regularizer: Ψ.
       sampler: who is asked in a round, as for :func:`losac.simulate`.
+      frozen: the digest of the frozen weights, which the clients must have too; empty if there are none.
     """
 
     def __init__(
         self, algorithm: Algorithm, rules: Rules, params: Tree, model_state: Tree, regularizer: Regularizer,
-        sampler: Sampler,
+        sampler: Sampler, frozen: str = "",
     ) -> None:  # fmt: skip
         if not algorithm.partial and rules.clients_per_round < rules.clients:
             raise ValueError(
@@ -43,7 +44,7 @@ class Setting:
         refuse_model_state(algorithm, model_state)
         self.given = algorithm  # as it was given; below with its numbers in the run's dtype
         self.algorithm: Any = cast_numbers(algorithm, rules.dtype)
-        self.rules, self.regularizer, self.sampler = rules, regularizer, sampler
+        self.rules, self.regularizer, self.sampler, self.frozen = rules, regularizer, sampler, frozen
         self.params, self.model_state = self.own(params), self.own(model_state)
         self.here = Federation(rules.clients, rules.clients_per_round, cast_numbers(regularizer, rules.dtype).prox)
         self.payload_like = lru_cache(None)(self._payload_like)

@@ -10,6 +10,7 @@ import numpy as np
 
 from losac._checks import described
 from losac._extras import need
+from losac._functions import digest_of_arrays
 from losac.algorithms import fedavg
 from losac.algorithms.contract import Algorithm
 from losac.federation.arrays import as_numpy
@@ -38,9 +39,10 @@ def torch_worker(
 ) -> EagerWorker:
     """Return a client that computes with a PyTorch module, on the module's device and in its dtype.
 
-    The parameters that the federation trains are those of the module that require a gradient, by name; the module
-    itself is only called, in training mode for gradients and in evaluation mode for the loss and the metrics, and its
-    own numbers never change. Its persistent floating-point buffers (batch-norm statistics) are the model's state: each
+    The parameters that the federation trains are those of the module that require a gradient, by name; the others are
+    frozen: they are never sent, and server and clients compare only their digests. The module itself is only called, in
+    training mode for gradients and in evaluation mode for the loss and the metrics, and its own numbers never change.
+    Its persistent floating-point buffers (batch-norm statistics) are the model's state: each
     local step renews them, and their change is sent. Other buffers, such as counters, keep the module's values in every
     step. Randomness in the module (dropout) is a function of the federation's seed, the round, the client and the
     step, and is the same for all gradients of one step.
@@ -110,6 +112,7 @@ def torch_worker(
             return {"loss": mean} | {name: _measured(m, outputs, targets) for name, m in metrics.items()}
 
     shapes = {"params": start_params(module), "model_state": start_state(module)}
+    options.setdefault("frozen", digest_of_arrays(frozen_params(module)))
     return EagerWorker(
         algorithm, gradient, len(x), value=value, with_value=with_value, whole=True, arrays=arrays, stateful=True,
         **shapes, **options,
@@ -156,12 +159,19 @@ def torch_central(
         found = worker.evaluate(params, model_state)
         return {"test_loss": found.pop("loss"), **found}
 
-    return Central(start_params(module), start_state(module), evaluate=evaluate, name=name)
+    return Central(start_params(module), start_state(module), evaluate=evaluate, name=name, frozen=worker.frozen)
 
 
 def start_params(module: Module) -> dict[str, np.ndarray]:
     """Return x⁰ for the server: the parameters that require a gradient, by name."""
     return {name: as_numpy(parameter).copy() for name, parameter in _trained(module).items()}
+
+
+def frozen_params(module: Module) -> dict[str, np.ndarray]:
+    """Return the parameters that require no gradient, by name: they are neither trained nor sent."""
+    fixed = {name: parameter.detach() for name, parameter in module.named_parameters() if not parameter.requires_grad}
+    short = _torch().bfloat16  # which NumPy does not know: its bits tell two of them apart as well
+    return {name: as_numpy(a.view(_torch().int16) if a.dtype == short else a) for name, a in fixed.items()}
 
 
 def start_state(module: Module) -> Any:

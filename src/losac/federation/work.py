@@ -59,6 +59,8 @@ class Worker(Protocol):
     """The shapes and dtypes of the model's parameters, as arrays; their numbers do not matter."""
     model_state: Tree
     """The same of the model's state; () if it has none."""
+    frozen: str
+    """The digest of the frozen weights; empty if there are none."""
 
     @property
     def kept_like(self) -> Kept:

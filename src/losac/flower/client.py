@@ -67,7 +67,8 @@ def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence
             dtype = str(context.run_config.get("dtype") or "float32")
             plain = CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
             last.clear()
-            last[key] = _Known(protected(plain, OWN.get()), fingerprint(plain.algorithm))
+            agreed = fingerprint(plain.algorithm, getattr(plain, "frozen", ""))
+            last[key] = _Known(protected(plain, OWN.get()), agreed)
         return last[key]
 
     @app.train()

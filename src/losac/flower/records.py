@@ -47,13 +47,13 @@ SENT_AS = {"phase_index": "place"}
 """Fields with another name in messages: that of earlier releases, which still read it."""
 
 
-def order_content(order: Order, algorithm: Algorithm) -> RecordDict:
+def order_content(order: Order, algorithm: Algorithm, frozen: str = "") -> RecordDict:
     """Return the records of an order."""
     values = order.task._asdict() | {"steps": -1 if order.task.steps is None else order.task.steps}
     task = {SENT_AS.get(name, name): value for name, value in values.items()}
     config: Config = {"kind": order.kind, "token": order.token, "accepted": order.accepted, "follows": order.follows}
     config |= {"name": order.name, "key": order.key}
-    content = RecordDict({"order": ConfigRecord(config | task | {"algorithm": fingerprint(algorithm)})})
+    content = RecordDict({"order": ConfigRecord(config | task | {"algorithm": fingerprint(algorithm, frozen)})})
     return _with_arrays(
         content, message=order.message.content, model_state=order.message.model_state, start=order.start
     )
@@ -62,14 +62,14 @@ def order_content(order: Order, algorithm: Algorithm) -> RecordDict:
 def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     """Return the order in some records; raise RefusedError if it does not fit the worker.
 
-    ``agreed`` is the fingerprint of the algorithm that the client takes the server to run, without the client's own
-    transforms.
+    ``agreed`` is the fingerprint of the algorithm, and of the frozen weights, that the client takes the server to run
+    with, without the client's own transforms.
     """
     config = _config(content, "order", ORDER, {"message", "model_state", "start"})
     if config["algorithm"] != agreed:
         raise RefusedError(
-            f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm and "
-            "settings"
+            f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm, "
+            "settings and frozen weights"
         )
     values = {name: config[SENT_AS.get(name, name)] for name in Assignment._fields}
     task = Assignment(**values | {"steps": None if values["steps"] < 0 else values["steps"]})

@@ -113,7 +113,10 @@ class Strategy:
         rules = self.rules
         if isinstance(central, Task):
             central = central_of(central, rules.seed, rules.dtype)
-        setting = Setting(self.algorithm, rules, central.params, central.model_state, central.regularizer, self.sampler)
+        setting = Setting(
+            self.algorithm, rules, central.params, central.model_state, central.regularizer, self.sampler,
+            central.frozen,
+        )  # fmt: skip
         book, self.log = self._begin(setting)
         transport = FlowerTransport(grid, setting, node_keys=self.node_keys)
         driver = Driver(

@@ -78,7 +78,7 @@ class FlowerTransport:
         down = 0
         for name, order in orders.items():
             if name in nodes:
-                content = order_content(order, self.setting.given)
+                content = order_content(order, self.setting.given, self.setting.frozen)
                 kind = MessageType.TRAIN if order.kind == "train" else MessageType.QUERY
                 messages[nodes[name]] = self._message(content, kind, nodes[name], deadline)
                 down += recorddict_to_proto(content).ByteSize()

@@ -46,6 +46,7 @@ def conditions(task: Task, simulation: Mapping[str, Any]) -> dict[str, Any]:
         "regularizer": task.regularizer if task.is_composite else None,
         "metric_functions_digest": digest(task.metrics) if task.metrics else None,
         "params_digest": digest(task.params if task.state is None else (task.params, task.state)),
+        "frozen_digest": task.frozen_digest or None,
         **simulation,
         "loss_digest": digest(task.loss),
         "data_digest": fingerprint(task.data),

@@ -13,7 +13,7 @@ import numpy as np
 
 from losac._checks import accepts, described, shown
 from losac._costs import SPENT
-from losac.models.trained import Trained
+from losac.models.trained import Trained, with_frozen
 from losac.trees import Tree, as_numpy
 
 Metric = Callable[..., Any]
@@ -23,6 +23,8 @@ Function = TypeVar("Function", bound=Metric)
 
 RESERVED = ("loss", "test_loss", "objective", "round", *SPENT)
 """Names that a history uses for its own series."""
+MORE: tuple[tuple[str, ...], ...] = ((), ("state",), ("frozen",), ("state", "frozen"))
+"""What a metric may take, by name, besides parameters and rows."""
 FALLING = ("loss", "objective", "error", "distance")
 FALLING_WORDS = ("brier", "ece", "mae", "mse", "nll", "perplexity", "rmse")
 
@@ -117,10 +119,10 @@ def of_model(score: Metric, model: Metric) -> ScoreOfModel:
     return ScoreOfModel(score, model)
 
 
-def outputs_of(model: Metric, params: Tree, x: Any, state: Tree) -> Any:
+def outputs_of(model: Metric, params: Tree, x: Any, state: Tree, frozen: Tree = ()) -> Any:
     """Return a model's outputs, in evaluation mode."""
-    stateful = isinstance(model, Trained) and model.state is not None
-    return model(params, x, state) if stateful else model(params, x)
+    more = {"state": state} if isinstance(model, Trained) and model.state is not None else {}
+    return with_frozen(model, frozen)(params, x, **more)
 
 
 def score_of(score: Metric, outputs: Any, y: Any) -> float:
@@ -180,7 +182,7 @@ def check_metrics(metrics: Mapping[str, Metric], *, scores: bool = False, reserv
             raise ValueError(f"the name {name!r} is taken{known}; give the metric another name")
         if not callable(metric):
             raise TypeError(f"metric {name!r} must be a function metric(params, (x, y)), not {type(metric).__name__}")
-        if not accepts(metric, None, None) and not accepts(metric, None, None, state=None):
+        if not any(accepts(metric, None, None, **dict.fromkeys(names)) for names in MORE):
             took = inspect.signature(metric)
             raise TypeError(f"metric {name!r} must be a function metric(params, (x, y)), but it takes {took}")
         if is_score(metric) and not scores:

@@ -2,7 +2,7 @@
 
 Models compare by value: a second task with the same model reuses the compiled program of the first. Any object with
 these two methods works too, and so does any pair of plain functions. ``from_flax``, ``from_nnx`` and ``from_equinox``
-make models from modules of Flax and Equinox.
+make models from modules of Flax and Equinox; ``freeze`` trains a part of a model.
 """
 
 from losac.models.adapters import from_equinox, from_flax, from_nnx
@@ -19,6 +19,7 @@ from losac.models.built import (
     two_nn,
 )
 from losac.models.built import Start as Start
+from losac.models.frozen import freeze
 from losac.models.trained import Trained
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Model",
     "Trained",
     "cnn",
+    "freeze",
     "from_equinox",
     "from_flax",
     "from_nnx",

@@ -80,7 +80,7 @@ class Engine:
             x, y = (a.to(one.dtype) if a.is_floating_point() else a for a in (x, y))
             return x, y if y.is_floating_point() or y.dtype == pytorch.bool else y.long()
 
-        problem = {"regularizer": task.regularizer, "reduction": task.reduction}
+        problem = {"regularizer": task.regularizer, "reduction": task.reduction, "frozen": task.frozen_digest}
         x, y = examples(data.x, data.y)
         self.declared = frozenset(name for name, metric in (metrics or {}).items() if is_whole(metric))
         trained_on = {} if isinstance(task.test, tuple) else dict(metrics or {})

@@ -14,7 +14,7 @@ from losac._functions import digest
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import refuse_model_state
 from losac.data import FederatedData
-from losac.federation.torch import start_params, start_state, without_weights
+from losac.federation.torch import frozen_params, start_params, start_state, without_weights
 from losac.history import Callback, History
 from losac.history.conditions import conditions
 from losac.history.recorder import Recorder
@@ -58,7 +58,8 @@ def simulate(
     The algorithm's functions, the clients of each round, the blocks and mini-batches that they draw, and what is
     recorded are those of :func:`losac.simulate`: from the same weights both arrive at the same model, to rounding.
 
-    The trained parameters are those of the module that require a gradient; the module is copied and never changed
+    The trained parameters are those of the module that require a gradient; the others are frozen: not sent, and part
+    of what a state belongs to. The module is copied and never changed
     (``losac.torch.load_into(module, history.params, history.model_state)`` puts the result into it). It is in training
     mode for gradients and in evaluation mode for the loss and the metrics. Its persistent floating-point buffers
     (batch statistics) are the model's state: each local step renews them, and the server averages their changes. Its
@@ -92,7 +93,7 @@ def simulate(
     if odd := [p.dtype for p in module.parameters() if str(p.dtype) not in ("torch.float32", "torch.float64")]:
         raise ValueError(f"the module has parameters of {odd[0]}; give dtype='float32', or bring it to torch.float32")
     dtype: Any = str(next(iter(start_params(module).values())).dtype)
-    task = Task(_computed_in_torch, start_params(module), data, **problem)
+    task = Task(_computed_in_torch, start_params(module), data, frozen=frozen_params(module) or None, **problem)
     check_function("loss", loss, "loss(outputs, y)", 2)
     metrics = options.get("metrics")
     if metrics is not None:
@@ -133,7 +134,7 @@ def _read(
     return run, replace(compute or TorchOptions(), **how), problem
 
 
-def _computed_in_torch(params: Any, batch: Any) -> Any:
+def _computed_in_torch(params: Any, batch: Any, frozen: Any = None) -> Any:
     """Stand for the loss of the task, which the module and its own loss compute."""
     raise NotImplementedError
 

@@ -68,6 +68,8 @@ def identify(
         "loss": digest(task.loss if loss is None else loss),
         "python": platform.python_version(),
     }
+    if task.frozen is not None:
+        problem["frozen"] = task.frozen_digest
     numbers = {"dtype": str(options.dtype)}
     if algorithm.table:
         numbers["table_dtype"] = str(options.compute.table_dtype)

@@ -97,9 +97,9 @@ class PagedEngine:
         self.task, self.algorithm, self.options, self.ahead = task, algorithm, options, ahead
         self.shape: ProgramShape = shape or setup.checked_shape(task, algorithm, options)
         self.problem = _host_problem(task, algorithm, self.shape, options)
-        blank = self.problem._replace(
-            resident=anybody(task, self.shape.client.most_rows, len(algorithm.phases()), options.dtype)
-        )
+        someone = anybody(task, self.shape.client.most_rows, len(algorithm.phases()), options.dtype)
+        self._frozen: Tree = to_device(someone.frozen, self.shape.layout)
+        blank = self.problem._replace(resident=someone._replace(frozen=self._frozen))
         self._blank: ProgramInputs = to_device(blank._replace(test=None), self.shape.layout)
         start = to_device(setup.start(task, options.seed, options.dtype), self.shape.layout)
         first: RunState = _initial(self.shape, self._blank, *start)
@@ -266,6 +266,7 @@ class PagedEngine:
             _filled(weight, room),
             np.stack([_filled(s, room) for s in steps]),
             _filled(clients.astype(np.int32), room),
+            self._frozen,
         )
 
     def _adopt(self, first: RunState, given: Any) -> RunState:

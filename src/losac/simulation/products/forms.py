@@ -48,7 +48,7 @@ def with_factoring(task: Task, algorithm: Algorithm, client: ClientShape, option
     try:
         rows = client.phases[phase_index].cut.rows
         batch = Batch(someone.rows.x[:rows], someone.rows.y[:rows], np.int32(rows))
-        found = layers.find_layers(_value(client, phase_index, batch), params)
+        found = layers.find_layers(_value(client, phase_index, batch, someone.frozen), params)
     except Exception:  # a loss that cannot be traced alone reports its error when it is run
         return client
     leaves, structure = jax.tree.flatten(params)
@@ -96,7 +96,7 @@ def formed_table(shape: ProgramShape, problem: ProgramInputs, table: Tree) -> Tr
 
     def one(client: Array, block: Array, entry: Tree) -> Tree:
         stage = drawing.prepare(draw, form.cut, rows, client, _random.any_key(), form.passes, shape.client.most_rows)
-        value = _value(shape.client, phase_index, stage.batch(block))
+        value = _value(shape.client, phase_index, stage.batch(block), problem.resident.frozen)
         traced = layers.trace(value, factoring.params(), factoring.layers)
         return formed(factoring.unpack(entry, traced), all_of_them=True)
 
@@ -117,9 +117,9 @@ def _starts_at_zero(algorithm: Algorithm, params: Tree) -> bool:
     return not any(np.any(np.asarray(a)) for a in jax.tree.leaves(algorithm.init_entry(ones)))
 
 
-def _value(client: ClientShape, phase_index: int, batch: Batch) -> Any:
+def _value(client: ClientShape, phase_index: int, batch: Batch, frozen: Tree) -> Any:
     """Return the loss of a batch as a function of the parameters, to find its layers and their inputs."""
-    cut, objective = client.phases[phase_index].cut, client.objective
+    cut, objective = client.phases[phase_index].cut, client.objective.given(frozen)
     return lambda params: objective.total(params, batch, cut, _random.any_key(), ())
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from losac.simulation.program.client import Resident
 from losac.simulation.program.drawing import Rows
 from losac.task import Task
+from losac.trees import Tree, map_trees
 
 
 def cast(a: Any, dtype: Any) -> np.ndarray:
@@ -25,6 +27,21 @@ def cast(a: Any, dtype: Any) -> np.ndarray:
     small = a.astype(np.int32)
     _refuse(a, small != a, "int32, the type of whole numbers here: recode them, or give them as floats")
     return small
+
+
+def frozen_weights(task: Task, dtype: Any) -> Tree:
+    """Return the task's frozen weights; in no wider type than the run's, but a narrower one of their own stays.
+
+    Arrays that are on the device already are not copied.
+    """
+    widest = np.dtype(dtype).itemsize
+
+    def fit(a: Any) -> Any:
+        floats = jax.numpy.issubdtype(a.dtype, np.floating)
+        fits = a.dtype.itemsize <= widest if floats else a.dtype.itemsize < 8
+        return a if fits else cast(a, dtype)
+
+    return () if task.frozen is None else map_trees(fit, task.frozen)
 
 
 def _refuse(a: np.ndarray, lost: np.ndarray, kind: str) -> None:
@@ -57,4 +74,6 @@ def anybody(task: Task, rows: int, phases: int, dtype: Any) -> Resident:
     """Return the arrays of an example client with this many rows, for programs that only need shapes."""
     x, y = (pad(cast(a[:1], dtype), rows) for a in (task.data.x, task.data.y))
     one = np.ones(1, np.int32)
-    return Resident(Rows(x, y, 0 * one, rows * one), np.ones(1, dtype), np.ones((phases, 1), np.int32), 0 * one)
+    steps = np.ones((phases, 1), np.int32)
+    rows_of_one = Rows(x, y, 0 * one, rows * one)
+    return Resident(rows_of_one, np.ones(1, dtype), steps, 0 * one, frozen_weights(task, dtype))

@@ -52,7 +52,7 @@ class ClientShape(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """The arrays of all clients that a client's work reads: data, weights N·p_i, steps [phases, N].
+    """The arrays that a client's work reads: all clients' data, weights N·p_i, steps [phases, N], frozen weights.
 
     If only some clients are loaded, ``names`` says which client each index of these arrays holds: clients are then
     addressed by index, and only random draws use their names.
@@ -62,6 +62,7 @@ class Resident(NamedTuple):
     weight: Float[Array, " clients"]
     steps: Int[Array, "phases clients"]
     names: Int[Array, " clients"] | None = None
+    frozen: Tree = ()
 
     def name(self, index: Any) -> Any:
         """Return the client at an index of the arrays."""
@@ -299,10 +300,11 @@ def _loss(shape: ClientShape, resident: Resident, visit: ClientTurn) -> Callable
     weight: Any = 1.0 if averages_by_weight(visit.phase) else resident.weight[visit.client]
     if shape.reduction == "mean":
         weight = weight / resident.rows.size[visit.client]
+    objective = shape.objective.given(resident.frozen)
 
     def of(batch: Batch, cut: Cut, factor: tuple[Any, Any], key: Array, model_state: Tree) -> Value:
         def value(params: Tree) -> tuple[Array, Tree]:
-            total, after = shape.objective.total(params, batch, cut, key, model_state)
+            total, after = objective.total(params, batch, cut, key, model_state)
             return total * jnp.asarray(weight * factor[0] / factor[1], total.dtype), after
 
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -47,6 +48,7 @@ class Objective(NamedTuple):
     takes_training: bool = False
     whole: bool = False
     """Whether the rows are coupled in evaluation too, which then takes all of them at once."""
+    takes_frozen: bool = False
 
     @classmethod
     def of(cls, task: Task) -> Objective:
@@ -54,7 +56,11 @@ class Objective(NamedTuple):
         takes_state, takes_training = task.takes("state"), task.takes("training")
         whole = task.coupled or (takes_state and not takes_training)
         loss, coupled = first_alike(task.loss), task.coupled or takes_state
-        return cls(loss, task.takes("key"), takes_state, coupled, takes_training, whole)
+        return cls(loss, task.takes("key"), takes_state, coupled, takes_training, whole, task.frozen is not None)
+
+    def given(self, frozen: Tree) -> Objective:
+        """Return the objective with the frozen weights in place, inside a program that has them as an argument."""
+        return self._replace(loss=partial(self.loss, frozen=frozen)) if self.takes_frozen else self
 
     def call(self, params: Tree, chunk: Chunk, key: Array, state: Tree, training: bool = True) -> tuple[Array, Tree]:
         """Return the mean loss of a batch of real rows and the model's next state."""

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from losac import _random
+from losac._checks import takes
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
+from losac.models.trained import with_frozen
 from losac.prox import Regularizer
 from losac.simulation.placement.layout import ClientSlot, Cohort, CohortWork, Layout, over_chunks, over_clients
 from losac.simulation.placement.store import BlockPlan, View, plan_blocks
@@ -29,7 +31,6 @@ from losac.simulation.program.client import (
 from losac.simulation.program.drawing import Rows
 from losac.simulation.program.objective import weighted_sum
 from losac.simulation.program.state import Chunks, ProgramInputs, ProgramShape, RunState, Schedule
-from losac.task import takes
 from losac.trees import Array, Tree, map_trees
 
 
@@ -58,18 +59,18 @@ def evaluate(shape: ProgramShape, problem: ProgramInputs, state: RunState) -> di
     """Return the training loss (and objective), and the metrics on the test data or else on the training data."""
     x = problem.algorithm.at(state.round).model(state.server)
     key = _random.evaluation_key(state.key)
-    objective = shape.client.objective
+    objective, frozen = shape.client.objective, problem.resident.frozen
 
-    def loss(params: Tree, chunk: tuple[Array, Array], key: Array, model_state: Tree) -> Array:
-        return objective.call(params, chunk, key, model_state, training=False)[0]
+    def loss(params: Tree, chunk: tuple[Array, Array], key: Array, model_state: Tree, frozen: Tree) -> Array:
+        return objective.given(frozen).call(params, chunk, key, model_state, training=False)[0]
 
     def mean(function: Callable[..., Array], chunks: Chunks) -> Array:
         def part(shared: Any, chunk: Chunks) -> Array:
-            x, key, model_state = shared
-            return weighted_sum(lambda p, c, k: function(p, c, k, model_state), x, chunk, key, objective.whole)
+            x, key, model_state, frozen = shared
+            return weighted_sum(lambda p, c, k: function(p, c, k, model_state, frozen), x, chunk, key, objective.whole)
 
         layout = Layout() if objective.whole else shape.layout  # coupled rows stay together
-        return over_chunks(layout, part, (x, key, state.model_state), chunks)
+        return over_chunks(layout, part, (x, key, state.model_state, frozen), chunks)
 
     train = _fold(problem.resident.rows, problem.train)
     values = {"loss": _now_and_then(shape.loss_every, state, lambda: mean(loss, train))}
@@ -79,13 +80,14 @@ def evaluate(shape: ProgramShape, problem: ProgramInputs, state: RunState) -> di
         values["test_loss"] = mean(loss, problem.test)
     examined = train if problem.test is None else problem.test
     for name, metric in shape.metrics:
-        values[name] = mean(partial(_measure, metric, takes(metric, "state")), examined)
+        values[name] = mean(partial(_measure, metric), examined)
     return values
 
 
-def _measure(metric: Callable[..., Array], stateful: bool, params: Tree, chunk: Any, key: Array, state: Tree) -> Array:
-    """Return a metric, which may look at the model's state."""
-    return metric(params, chunk, state=state) if stateful else metric(params, chunk)
+def _measure(metric: Callable[..., Array], params: Tree, chunk: Any, key: Array, state: Tree, frozen: Tree) -> Array:
+    """Return a metric, which may look at the model's state and the frozen weights."""
+    more = {"state": state} if takes(metric, "state") else {}
+    return with_frozen(metric, frozen)(params, chunk, **more)
 
 
 def _fold(rows: Rows, weights: Array) -> Chunks:

@@ -16,19 +16,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random, losses
-from losac._checks import described
+from losac._checks import described, takes
 from losac._compat import enable_x64
 from losac.metrics.declared import Metric, is_whole
 from losac.models.built import Convolutional, Dense, Inner
+from losac.models.trained import with_frozen
 from losac.simulation.program.alike import first_alike
 from losac.simulation.program.arrays import cast
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Chunk, Objective, per_row
-from losac.task import Examples, Task, takes
-from losac.trees import Array, Tree, map_trees
+from losac.task import Examples, Task
+from losac.trees import Array, Tree, map_trees, nbytes
 
 ROWS = 128
 """The number of rows tried, or all if there are fewer."""
+LARGE, FEW_ROWS = 2**24, 4
+"""With frozen weights of so many bytes a row takes long, and fewer are tried."""
 MODELS = 5
 SCALE = 0.1
 """The standard deviation of the difference between random models, in each number."""
@@ -37,13 +40,13 @@ TOLERANCE = 1e-4
 
 
 def row_means(
-    metrics: Mapping[str, Metric], model: Callable[[], tuple[Tree, Tree]], examples: Examples, dtype: Any
+    metrics: Mapping[str, Metric], model: Callable[[], tuple[Tree, Tree, Tree]], examples: Examples, dtype: Any
 ) -> tuple[tuple[str, Metric], ...]:
     """Return the metrics that are means over rows; refuse those that are neither that nor declared whole.
 
     Args:
       metrics: name → metric.
-      model: returns parameters and model state.
+      model: returns parameters, model state and frozen weights.
       examples: x and y of the rows that are measured.
       dtype: of the run.
     """
@@ -51,13 +54,13 @@ def row_means(
     unknown = {name: metric for name, metric in means.items() if getattr(metric, "coupled", None) is None}
     if unknown and len(examples[0]) > 1:
         with enable_x64(np.dtype(dtype).itemsize == 8), jax.default_matmul_precision("highest"):
-            params, state = model()
+            own = model()
             for name, metric in unknown.items():
-                _try_out(name, metric, params, state, examples, dtype)
+                _try_out(name, metric, own, examples, dtype)
     return tuple(means.items())
 
 
-def check_loss(task: Task, model: Callable[[], tuple[Tree, Tree]], dtype: Any) -> None:
+def check_loss(task: Task, model: Callable[[], tuple[Tree, Tree, Tree]], dtype: Any) -> None:
     """Refuse a loss that is not a mean over rows and does not say that it couples them, such as a sum.
 
     A loss with a random key cannot be tried out so, and losac's own need not be.
@@ -66,9 +69,8 @@ def check_loss(task: Task, model: Callable[[], tuple[Tree, Tree]], dtype: Any) -
     if objective.whole or objective.takes_key or _is_own(task.loss) or len(task.data) < 2:
         return
     with enable_x64(np.dtype(dtype).itemsize == 8), jax.default_matmul_precision("highest"):
-        params, state = model()
         examples = (task.data.x, task.data.y)
-        found = _difference("the loss", _Evaluated(objective), params, state, examples, dtype)
+        found = _difference("the loss", _Evaluated(objective), model(), examples, dtype)
     if found is not None:
         count, together, alone = found
         raise ValueError(
@@ -88,8 +90,8 @@ class _Evaluated:
 
     objective: Objective
 
-    def __call__(self, params: Tree, rows: Chunk, state: Tree = None) -> Array:
-        return self.objective.call(params, rows, _random.any_key(), state, training=False)[0]
+    def __call__(self, params: Tree, rows: Chunk, state: Tree = None, frozen: Tree = None) -> Array:
+        return self.objective.given(frozen).call(params, rows, _random.any_key(), state, training=False)[0]
 
 
 def only_means(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
@@ -109,10 +111,10 @@ def compiled(name: str) -> Iterator[None]:
         ) from None
 
 
-def _try_out(name: str, metric: Metric, params: Tree, state: Tree, examples: Examples, dtype: Any) -> None:
+def _try_out(name: str, metric: Metric, model: tuple[Tree, Tree, Tree], examples: Examples, dtype: Any) -> None:
     """Refuse a metric that differs from its mean over rows."""
     with compiled(name):
-        found = _difference(f"metric {name!r}", metric, params, state, examples, dtype)
+        found = _difference(f"metric {name!r}", metric, model, examples, dtype)
     if found is None:
         return
     count, together, alone = found
@@ -124,16 +126,17 @@ def _try_out(name: str, metric: Metric, params: Tree, state: Tree, examples: Exa
 
 
 def _difference(
-    name: str, metric: Metric, params: Tree, state: Tree, examples: Examples, dtype: Any
+    name: str, metric: Metric, model: tuple[Tree, Tree, Tree], examples: Examples, dtype: Any
 ) -> tuple[int, float, float] | None:
     """Return the number of rows, a value on them at once and its mean over them, where these differ on two choices of
     rows and models."""
+    most = ROWS if nbytes(model[2]) < LARGE else FEW_ROWS
     differences = []
     for seed in range(2):
         rng = _random.trial_generator(seed)
-        rows = np.sort(rng.permutation(len(examples[0]))[:ROWS])
+        rows = np.sort(rng.permutation(len(examples[0]))[:most])
         x, y = (cast(np.asarray(a[rows]), dtype) for a in examples)
-        one_by_one, at_once, size = map(np.asarray, _both(metric, _random.run_key(seed), params, state, x, y))
+        one_by_one, at_once, size = map(np.asarray, _both(metric, _random.run_key(seed), model, x, y))
         if at_once.shape != (MODELS,):
             raise TypeError(f"{name} must return one number, not an array of shape {at_once.shape[1:]}")
         alone_finite, together_finite = np.isfinite(one_by_one), np.isfinite(at_once)
@@ -146,8 +149,10 @@ def _difference(
 
 
 @tracked(static=1)
-def _both(metric: Metric, key: Array, params: Tree, state: Tree, x: Array, y: Array) -> tuple[Array, Array, Array]:
+def _both(metric: Metric, key: Array, model: tuple[Tree, Tree, Tree], x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Return a metric's mean over rows one by one, its value on all at once, and the mean size of a row's value."""
+    params, state, frozen = model
+    metric = with_frozen(metric, frozen)
     given = {"state": state} if takes(metric, "state") else {}
     leaves, structure = jax.tree.flatten(map_trees(jnp.asarray, params))
 

@@ -19,7 +19,7 @@ from losac.simulation.placement.layout import default_layout
 from losac.simulation.placement.mesh import COPIED, check_devices, to_device
 from losac.simulation.products.forms import entry_size, formed_table, with_factoring
 from losac.simulation.program import drawing
-from losac.simulation.program.arrays import anybody, cast, chunk_rows, pad, whole
+from losac.simulation.program.arrays import anybody, cast, chunk_rows, frozen_weights, pad, whole
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.client import ClientShape, PhaseShape, Resident
 from losac.simulation.program.objective import Cut, Objective
@@ -101,7 +101,7 @@ def program_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) 
     lazy = any(form.factoring is not None and form.factoring.lazy_shapes for form in client.phases)
     layout = options.compute.layout or default_layout(options.sampled, large_table, lazy, size)
     check_devices(layout)
-    check_loss(task, lambda: start(task, 0, options.dtype)[:2], options.dtype)
+    check_loss(task, model_of(task, options.dtype), options.dtype)
     return ProgramShape(client, layout, mean_metrics(task, options.dtype), options.loss_every, task.is_composite)
 
 
@@ -110,7 +110,12 @@ def mean_metrics(task: Task, dtype: Any) -> tuple[tuple[str, Callable[..., Any]]
     if Objective.of(task).whole:  # all rows are then evaluated at once in any case
         return tuple(only_means(task.metrics).items())
     examples = task.test if isinstance(task.test, tuple) else (task.data.x, task.data.y)
-    return row_means(task.metrics, lambda: start(task, 0, dtype)[:2], examples, dtype)
+    return row_means(task.metrics, model_of(task, dtype), examples, dtype)
+
+
+def model_of(task: Task, dtype: Any) -> Callable[[], tuple[Tree, Tree, Tree]]:
+    """Return a function that makes the first model: parameters, model state and frozen weights."""
+    return lambda: (*start(task, 0, dtype)[:2], frozen_weights(task, dtype))
 
 
 def program_inputs(task: Task, algorithm: Algorithm, shape: ProgramShape, options: SimulationOptions) -> ProgramInputs:
@@ -131,6 +136,7 @@ def program_inputs(task: Task, algorithm: Algorithm, shape: ProgramShape, option
         drawing.Rows(x, y, np.asarray(data.offsets[:-1], np.int32), sizes.astype(np.int32)),
         (len(sizes) * p).astype(dtype),
         all_step_counts(algorithm, sizes, options),
+        frozen=frozen_weights(task, dtype),
     )
     arrays = ProgramInputs(
         cast_numbers(algorithm, dtype),

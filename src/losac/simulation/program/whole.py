@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from losac._checks import takes
 from losac.metrics.declared import Metric, ScoreOfModel, is_whole, outputs_of, real_number, score_of
-from losac.simulation.program.arrays import cast, chunk_rows, pad
+from losac.models.trained import with_frozen
+from losac.simulation.program.arrays import cast, chunk_rows, frozen_weights, pad
 from losac.simulation.program.cache import tracked
 from losac.simulation.program.objective import Objective
 from losac.simulation.program.rowmeans import compiled
-from losac.task import Examples, Task, takes
+from losac.task import Examples, Task
 from losac.trees import Array, Tree
 
 
@@ -27,7 +29,7 @@ class WholeMetrics:
         given = examples or task.test
         rows: Examples = given if isinstance(given, tuple) else (task.data.x, task.data.y)
         self.x, self.y = rows
-        self.dtype = dtype
+        self.dtype, self.frozen = dtype, frozen_weights(task, dtype) if self.metrics else ()
         self.chunk = len(self.x) if Objective.of(task).whole else chunk_rows(self.x)
 
     def __bool__(self) -> bool:
@@ -45,20 +47,20 @@ class WholeMetrics:
             else:
                 rows = cast(self.x, self.dtype), cast(self.y, self.dtype)
                 with compiled(name):
-                    found[name] = real_number(_measured(metric, params, state, rows))
+                    found[name] = real_number(_measured(metric, params, state, self.frozen, rows))
         return {name: np.asarray([value]) for name, value in found.items()}
 
     def _outputs(self, model: Metric, params: Tree, state: Tree) -> Iterator[np.ndarray]:
         for first in range(0, len(self.x), self.chunk):
             x = cast(self.x[first : first + self.chunk], self.dtype)
-            yield np.asarray(_outputs(model, params, pad(x, self.chunk), state))[: len(x)]
+            yield np.asarray(_outputs(model, params, pad(x, self.chunk), state, self.frozen))[: len(x)]
 
 
 @tracked(static=1)
-def _outputs(model: Metric, params: Tree, x: Array, state: Tree) -> Array:
-    return outputs_of(model, params, x, state)
+def _outputs(model: Metric, params: Tree, x: Array, state: Tree, frozen: Tree) -> Array:
+    return outputs_of(model, params, x, state, frozen)
 
 
 @tracked(static=1)
-def _measured(metric: Metric, params: Tree, state: Tree, rows: Examples) -> Array:
-    return metric(params, rows, **({"state": state} if takes(metric, "state") else {}))
+def _measured(metric: Metric, params: Tree, state: Tree, frozen: Tree, rows: Examples) -> Array:
+    return with_frozen(metric, frozen)(params, rows, **({"state": state} if takes(metric, "state") else {}))

@@ -1,0 +1,19 @@
+"""Low-rank adapters in federations: LoRA on frozen weights, and the known rules of averaging it."""
+
+from losac.adapters.federate import RULES, Adapted, federate
+from losac.adapters.lora import Lora, adapter_bytes, lora
+from losac.adapters.rules import average, products, residual, stacked, truncated
+
+__all__ = [
+    "RULES",
+    "Adapted",
+    "Lora",
+    "adapter_bytes",
+    "average",
+    "federate",
+    "lora",
+    "products",
+    "residual",
+    "stacked",
+    "truncated",
+]
