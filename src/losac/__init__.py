@@ -22,6 +22,7 @@ _MODULES = (
     "prox",
     "report",
     "runs",
+    "schedules",
     "simulation",
     "sklearn",
     "testing",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from losac import prox as prox
     from losac import report as report
     from losac import runs as runs
+    from losac import schedules as schedules
     from losac import simulation as simulation
     from losac import sklearn as sklearn
     from losac import testing as testing

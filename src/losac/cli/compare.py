@@ -47,7 +47,8 @@ def compare(
     algorithms: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Algorithms, each with its settings, if any: scaffold:server_step=3,step_size=1e-4. "
+            help="Algorithms, each with its settings, if any: scaffold:server_step=3,step_size=1e-4; your own as "
+            "FILE.py:NAME. "
             "Default: losac, scaffold, scaffold with server_step=M, fedavg, fedsaga.",
             show_default=False,
             autocompletion=completion.algorithm_names,

@@ -13,9 +13,9 @@ from losac.cli import completion
 from losac.cli.errors import say
 from losac.cli.group import App
 from losac.cli.options import OUTPUT, Overwrite, Printing
-from losac.cli.output import PICTURE_CREATOR, Answer, check_replaceable, new_table, print_table
+from losac.cli.output import PICTURE_CREATOR, Answer, check_replaceable, new_table, print_table, slug
 from losac.experiment.fields import PROBLEM, Option
-from losac.experiment.options import Clients, DataDir, Partition, ProblemOptions
+from losac.experiment.options import Client, Clients, DataDir, Label, Partition, ProblemOptions
 
 if TYPE_CHECKING:
     from losac.data import FederatedData, Inspection
@@ -88,18 +88,30 @@ def download(
 
 @app.command(epilog=_SHOW_EPILOG, quiet="the path of the picture")
 def show(
-    name: Annotated[str, typer.Argument(help="Data set; see losac data list.", autocompletion=completion.data_names)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Data set (see losac data list), your file or folder, or your function as FILE.py:NAME.",
+            autocompletion=completion.data_names,
+        ),
+    ],
     clients: Clients = None,
     partition: Partition = None,
+    label: Label = None,
+    client: Client = None,
     seed: Annotated[int, Option(PROBLEM, "Of the partition.", min=0, max=MOST)] = 0,
     data_dir: DataDir = None,
     out: Annotated[Path | None, Option(OUTPUT, "Picture to write.", default="NAME-partition.png")] = None,
     overwrite: Overwrite = False,
 ) -> Answer:
     """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
-    path = out or Path(f"{name}-partition.png")
+    problem = ProblemOptions(
+        data=name, clients=clients, partition=partition, data_dir=data_dir, label=label, client=client
+    )
+    stem = slug(name.rpartition("/")[2]) if problem.is_of_user else name
+    path = out or Path(f"{stem}-partition.png")
     check_replaceable(path, overwrite)
-    data = ProblemOptions(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
+    data = problem.load_data(seed)
     if path.is_dir() or not path.suffix:
         raise ValueError(f"--out {path} must be a file that ends in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)

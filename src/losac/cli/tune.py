@@ -124,7 +124,9 @@ def _default_space(experiment: Experiment, entry: str, method: Algorithm, search
     from losac.tuning.space import as_range
 
     fixed = {**split_entry(entry)[1], **parse_settings(experiment.set_ or [], "--set")}
-    space = default_space(method.label, float(method.step_size))
+    if callable(method.step_size):
+        raise ValueError("the step size is a schedule, around which no grid can be laid; give the values by --space")
+    space = default_space(type(method), float(method.step_size))
     space = {name: values for name, values in space.items() if name == "step_size" or name not in fixed}
     return dict(space) if search in ("grid", "refine") else {name: as_range(values) for name, values in space.items()}
 

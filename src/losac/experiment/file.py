@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from losac._own import name_of
 from losac.experiment.options import Experiment, Method
 from losac.experiment.schema import ALGORITHM, COMPARE, PROBLEM, SIMULATION, field_choices, field_names, file_model
 from losac.experiment.settings import build_algorithms, override, split_entry, without_rivals
@@ -100,11 +101,11 @@ def parse(content: Mapping[str, Any], source: str) -> File:
 
 
 def sections_of(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the section of an algorithm: its name, and its settings as plain values."""
+    """Return the section of an algorithm: its name, as the user gave it, and its settings as plain values."""
     from losac.history.history import plain_settings
 
     settings = {name: value for name, value in algorithm.settings().items() if value not in (None, ())}
-    return {"name": algorithm.label, **plain_settings(settings)}
+    return {"name": name_of(type(algorithm), algorithm.label), **plain_settings(settings)}
 
 
 def run_request(
@@ -173,6 +174,7 @@ def _plain(value: Any) -> Any:
 
 
 def _explained(errors: list[ErrorDetails]) -> str:
+    errors = [error for error in errors if error["type"] != "string_pattern_mismatch"] or errors
     first = _one(errors[0])
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more)"
 
