@@ -29,6 +29,7 @@ LAYERS = [
         "_files",
         "_folders",
         "_random",
+        "_units",
         "schedules",
         "trees",
     },

@@ -38,10 +38,12 @@ _NAMES = {
     "multilabel": "losac.task",
     "simulate": "losac.simulation",
     "adapt": "losac.simulation",
+    "estimate": "losac.simulation",
     "sweep": "losac.simulation",
     "History": "losac.history",
     "Sweep": "losac.simulation",
     "Callback": "losac.history",
+    "Live": "losac.history",
     "DivergedError": "losac.history",
     "evaluate": "losac.evaluation",
     "hold_out": "losac.evaluation",
@@ -84,7 +86,9 @@ if TYPE_CHECKING:
     from losac.history import Callback as Callback
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
+    from losac.history import Live as Live
     from losac.simulation.adapt import adapt as adapt
+    from losac.simulation.estimate import estimate as estimate
     from losac.simulation.simulate import simulate as simulate
     from losac.simulation.sweep import Sweep as Sweep
     from losac.simulation.sweep import sweep as sweep

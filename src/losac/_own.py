@@ -88,7 +88,9 @@ def taken(text: str, function: Callable[..., Any], offered: Collection[str]) -> 
 def _of_file(place: str) -> ModuleType:
     path = Path(place).expanduser()
     if not path.is_file():
-        raise ValueError(f"{place} is not there; give the path of a Python file from the current folder, as FILE.py:NAME")
+        raise ValueError(
+            f"{place} is not there; give the path of a Python file from the current folder, as FILE.py:NAME"
+        )
     whole = path.resolve()
     name = f"_own_{whole.stem}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
     module = ModuleType(name)

@@ -157,10 +157,10 @@ def _described(tuning: Tuning) -> dict[str, Any]:
 
 
 def _answer(tuning: Tuning, files: list[Path], problem: dict[str, Any], out: Path | None) -> Answer:
-    from losac.report.tuning import edge_notes, tuning_table
+    from losac.report.tuning import cliff_notes, edge_notes, tuning_table
     from losac.tuning.trials import ranked
 
-    notes = edge_notes(tuning)
+    notes = [*edge_notes(tuning), *cliff_notes(tuning)]
 
     def text() -> None:
         console = wide_console()

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from losac._own import name_of
 from losac.experiment.options import Experiment, Method
-from losac.experiment.schema import ALGORITHM, COMPARE, PROBLEM, SIMULATION, field_choices, field_names, file_model
+from losac.experiment.schema import (
+    ALGORITHM,
+    COMPARE,
+    PROBLEM,
+    SIMULATION,
+    TUNED,
+    field_choices,
+    field_names,
+    file_model,
+)
 from losac.experiment.settings import build_algorithms, override, split_entry, without_rivals
 
 if TYPE_CHECKING:
@@ -44,6 +53,8 @@ class File:
     comparison: bool = False
     algorithms: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
+    tuned_rounds: int | None = None
+    """Of the trials, if losac tune wrote the file."""
 
     def fill(self, options: Options, given: Collection[str]) -> Options:
         """Return options with those of the file that they have, unless the command line gives them."""
@@ -97,7 +108,9 @@ def parse(content: Mapping[str, Any], source: str) -> File:
     own = {name: said.pop(name) for name in _OWN if name in said}
     settings = dict(content.get(ALGORITHM, {}))
     name = settings.pop("name", "losac") if ALGORITHM in content else None
-    return File(said, name, settings, comparison=COMPARE in content, **lists, **own)
+    tuned = content.get(TUNED, {}).get("rounds")
+    rounds = tuned if isinstance(tuned, int) else None
+    return File(said, name, settings, comparison=COMPARE in content, tuned_rounds=rounds, **lists, **own)
 
 
 def sections_of(algorithm: Algorithm) -> dict[str, Any]:

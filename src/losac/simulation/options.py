@@ -66,7 +66,9 @@ class RunOptions:
     local_steps: Sequence[int] | None = field(default=None, metadata=about("Each client's local steps.", recorded=True))
     random_steps: str | None = field(
         default=None,
-        metadata=about("Least and most local steps, such as 1:10: each client draws a number in each round.", recorded=True),
+        metadata=about(
+            "Least and most local steps, such as 1:10: each client draws a number in each round.", recorded=True
+        ),
     )
     until: str | None = field(default=None, metadata=about("Stop once a metric is there, such as accuracy=0.9."))
 

@@ -116,7 +116,8 @@ def sweep(
       task, algorithm: as for :func:`losac.simulate`; the grid's settings replace the algorithm's own.
       grid: setting → values to try.
       seeds: every combination is run with each.
-      run, compute: the options as values, as for :func:`losac.simulate`, except ``seed``, ``layout``, ``store`` and ``until``.
+      run, compute: the options as values, as for :func:`losac.simulate`, except ``seed``, ``layout``, ``store`` and
+        ``until``.
       at_once: how many members run at once; by default as many as memory holds.
       progress: called with (members done, members in all).
       options: the fields of ``run`` and ``compute`` as keywords; ``rounds`` must be among them.

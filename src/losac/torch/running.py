@@ -38,11 +38,7 @@ from losac.torch.options import Function, TorchKeywords, TorchOptions, TorchProb
 from losac.torch.trees import torch
 
 
-NOT_IN_TORCH = ("random_steps",)
-"""Options that this engine does not have."""
-
-
-@takes_options(RunOptions, TorchOptions, TorchProblem, without=NOT_IN_TORCH)
+@takes_options(RunOptions, TorchOptions, TorchProblem)
 def simulate(
     module: Any,
     loss: Function,
@@ -129,11 +125,11 @@ def _read(
     """Return what to run, how to compute it, and the arguments of the task except its metrics."""
     if compute is not None:
         check_kind("compute", compute, TorchOptions, "such as losac.torch.TorchOptions(dtype='float64')")
-    parts = {kind: names(kind, NOT_IN_TORCH) for kind in (RunOptions, TorchOptions, TorchProblem)}
+    parts = {kind: names(kind) for kind in (RunOptions, TorchOptions, TorchProblem)}
     check_keywords(simulate, keywords, [name for found in parts.values() for name in found])
     mine, how, problem = ({k: keywords[k] for k in found if k in keywords} for found in parts.values())
     problem.pop("metrics", None)
-    run, _ = read_options(simulate, run, None, mine, NOT_IN_TORCH)
+    run, _ = read_options(simulate, run, None, mine)
     return run, replace(compute or TorchOptions(), **how), problem
 
 

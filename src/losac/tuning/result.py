@@ -100,6 +100,7 @@ class Tuning:
             "search": self.search,
             "trials": len(self.trials),
             "seeds": list(self.seeds),
+            "rounds": self.rounds,
             "edges": dict(self.edges),
         }
         if self.target is not None:

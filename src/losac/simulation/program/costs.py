@@ -125,17 +125,21 @@ class Meter(NamedTuple):
                 total += times * np.array([spent[name] for name in COSTS])
         return total
 
-
     def _drawn(self, phase_index: int, visits: Participation) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return who works, with the random numbers of local steps, as the program draws them."""
-        who, count = visits.ids, len(visits.ids)
-        roomy = max(64, 1 << max(0, count - 1).bit_length())  # few different lengths: each is compiled separately
-        rounds, ids, most = (
-            np.resize(np.append(values, 0), roomy).astype(np.int32)
-            for values in (visits.rounds, who, self.steps[phase_index][who])
-        )
-        key = _random.run_key(self.seed)
-        return who, np.asarray(_own_steps(key, phase_index, rounds, ids, self.least, most))[:count], 1
+        """Return who works, with their random numbers of local steps."""
+        drawn = drawn_steps(self.seed, phase_index, visits, self.least, self.steps[phase_index])
+        return visits.ids, drawn, 1
+
+
+def drawn_steps(seed: int, phase_index: int, visits: Participation, least: Any, most: np.ndarray) -> np.ndarray:
+    """Return the random numbers of local steps of some visits, as the program draws them; ``most`` [N] of all."""
+    count = len(visits.ids)
+    roomy = max(64, 1 << max(0, count - 1).bit_length())  # few different lengths: each is compiled separately
+    rounds, ids, most = (
+        np.resize(np.append(values, 0), roomy).astype(np.int32)
+        for values in (visits.rounds, visits.ids, most[visits.ids])
+    )
+    return np.asarray(_own_steps(_random.run_key(seed), phase_index, rounds, ids, least, most))[:count]
 
 
 def _everyone(everybody: np.ndarray, first: int, took: np.ndarray) -> Participation:
