@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BY_DATA = "by data set"
 MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
-MADE = ("quadratic", "lowrank", "logistic")
+MADE = ("quadratic", "lowrank", "logistic", "synthetic")
 """Data sets that are generated from a seed, client by client."""
 
 
@@ -43,6 +43,8 @@ class Defaults:
 
 
 _PAPER = Defaults()
+_LINEAR = replace(_PAPER, model="logistic", rounds=200)
+_NATURAL = replace(_PAPER, clients=None, partition="group", target=None)
 _OWN_DATA = Defaults("auto", None, 10, None, 1e-3, target=None, rounds=200)
 _MADE = replace(_PAPER, partition="iid", target=None, rounds=200, local_steps=5, eval_every=2)
 _KNOWN = {
@@ -51,6 +53,16 @@ _KNOWN = {
     "w8a": replace(_PAPER, model="logistic", rounds=200, target=0.97),
     "quadratic": replace(_MADE, model="linear", clients=10, clients_per_round=5, blocks=2, step_size=5e-3),
     "lowrank": replace(_MADE, model="linear", step_size=1e-6),
+    **{name: replace(_PAPER, target=None) for name in ("fashion_mnist", "emnist")},
+    **{name: replace(_PAPER, model="cnn", target=None) for name in ("cifar10", "cifar100")},
+    **{
+        name: replace(_LINEAR, target=None)
+        for name in ("a1a", "australian", "covtype", "ijcnn1", "mushrooms", "phishing", "w1a")
+    },
+    "femnist": replace(_NATURAL, model="cnn"),
+    "shakespeare": replace(_NATURAL, model="gru"),
+    "stackoverflow": replace(_NATURAL, model="gru"),
+    "synthetic": replace(_MADE, model="softmax", clients=30, step_size=1e-2, local_steps=20),
     "logistic": replace(_MADE, model="softmax", clients=20, clients_per_round=5, step_size=1e-3, target=0.6),
 }
 
