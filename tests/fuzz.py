@@ -210,7 +210,7 @@ def keeps_sums(c: Composition) -> bool:
 
 def swept(c: Composition, run: losac.History) -> None:
     """A member of a sweep is the single run."""
-    options = {k: v for k, v in c.run.items() if k not in ("seed", "layout", "local_steps")}
+    options = {k: v for k, v in c.run.items() if k not in ("seed", "layout", "local_steps", "until")}
     eta = c.algorithm.settings()["step_size"]
     seeds = [c.run["seed"], (c.run["seed"] + 1) % 2**32]
     result = losac.sweep(c.task, c.algorithm, {"step_size": [eta / 2, eta]}, seeds, **options)

@@ -248,6 +248,11 @@ def draw_run(rng: Rng, algorithm: Algorithm, task: losac.Task, sampled: int, eve
         run["table_dtype"] = str(rng.choice(["bfloat16", "float16", "float32"]))
     if rng.random() < 0.4:
         run["layout"] = Layout(int(rng.integers(1, sampled + 1)), int(rng.integers(1, 3)))
+    fixed = algorithm.at(0).draw_steps(0.5) is None and not algorithm.same_steps and "local_steps" not in run
+    if fixed and algorithm.draw.steps != 0 and rng.random() < 0.15:
+        run["random_steps"] = f"{rng.integers(1, 3)}:{rng.integers(3, 6)}"
+    if rng.random() < 0.1:
+        run["until"] = "loss=-1e9"  # which no run reaches
     return run
 
 

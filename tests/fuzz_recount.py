@@ -164,6 +164,13 @@ def local_steps(c: Composition, r: int, i: int) -> float:
         return random_number(c, r, 2**31 - 1, geometric)
     if "local_steps" in c.run:
         return c.run["local_steps"][i]
+    if "random_steps" in c.run:
+        least, most = map(int, c.run["random_steps"].split(":"))
+        with enable_x64(True):
+            key = jax.random.key(c.run["seed"])
+            for number in (r, c.algorithm.phases().index(c.algorithm), i, 2**31 - 2):
+                key = jax.random.fold_in(key, number)
+            return least + int(np.float32(jax.random.uniform(key, (), np.float32)) * np.float32(most - least + 1))
     if draw.epochs is not None:
         return draw.epochs * -(-int(c.task.data.sizes[i]) // draw.batch_size)
     return draw.steps

@@ -13,6 +13,7 @@ from losac import prox
 REGULARIZERS = [
     prox.zero(),
     prox.l1(0.7),
+    prox.l2(0.6),
     prox.elastic_net(0.4, 1.3),
     prox.group_l2(0.9),
     prox.nuclear(0.8),

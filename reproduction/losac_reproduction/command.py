@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from losac._files import write_whole
+from losac._units import human_seconds
 from losac.cli.completion import matching
 from losac.cli.errors import FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import results_folder
 from losac.cli.group import App, given_names
 from losac.cli.options import OUTPUT, Json, parse_seeds, seeds_option
-from losac.cli.output import human_seconds, print_json, wide_console
+from losac.cli.output import print_json, wide_console
 from losac.experiment.fields import SIMULATION, Option
 from losac.experiment.options import DataDir
 from losac.experiment.words import words

@@ -23,6 +23,7 @@ _MODULES = (
     "prox",
     "report",
     "runs",
+    "schedules",
     "simulation",
     "sklearn",
     "testing",
@@ -38,10 +39,12 @@ _NAMES = {
     "multilabel": "losac.task",
     "simulate": "losac.simulation",
     "adapt": "losac.simulation",
+    "estimate": "losac.simulation",
     "sweep": "losac.simulation",
     "History": "losac.history",
     "Sweep": "losac.simulation",
     "Callback": "losac.history",
+    "Live": "losac.history",
     "DivergedError": "losac.history",
     "evaluate": "losac.evaluation",
     "hold_out": "losac.evaluation",
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from losac import prox as prox
     from losac import report as report
     from losac import runs as runs
+    from losac import schedules as schedules
     from losac import simulation as simulation
     from losac import sklearn as sklearn
     from losac import testing as testing
@@ -84,7 +88,9 @@ if TYPE_CHECKING:
     from losac.history import Callback as Callback
     from losac.history import DivergedError as DivergedError
     from losac.history import History as History
+    from losac.history import Live as Live
     from losac.simulation.adapt import adapt as adapt
+    from losac.simulation.estimate import estimate as estimate
     from losac.simulation.simulate import simulate as simulate
     from losac.simulation.sweep import Sweep as Sweep
     from losac.simulation.sweep import sweep as sweep

@@ -7,7 +7,8 @@ A run follows from its seed. Each name below is a function in this file, and eac
                                       └─ phase_key(k) ─┬─ chance_uniform    whether the phase takes place
                                                        ├─ sum_noise_key     noise on the sum of the uploads
                                                        ├─ common_key(N)     what all clients of the phase share
-                                                       └─ client_key(i) ─┬─ block_key(t)    the block of step t
+                                                       └─ client_key(i) ─┬─ own_steps       how many local steps
+                                                                         ├─ block_key(t)    the block of step t
                                                                          ├─ pass_key(e)     the row order of pass e
                                                                          ├─ model_key(t)    dropout in step t
                                                                          └─ noise_key ── transform_key(n)
@@ -116,6 +117,14 @@ def client_key(of_phase: Array, client: Any) -> Array:
     It is also the key of the model's own randomness in the client's full gradient.
     """
     return _fold(of_phase, client)
+
+
+def own_steps(of_client: Array, least: Any, most: Any) -> Array:
+    """Return a client's random number of local steps, uniform from least to most: a function of the client's key."""
+    from jax import numpy
+
+    drawn = numpy.floor(_uniform(_fold(of_client, _LAST - 1)) * (most - least + 1)).astype(numpy.int32)
+    return numpy.minimum(least + drawn, most)
 
 
 def block_key(of_client: Array, step: Any) -> Array:

@@ -5,6 +5,7 @@ The attribute ``coupled`` of a metric says that it is not a mean over rows (:mod
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -141,6 +142,28 @@ class MicroF1(_OfModel):
         """Return the F1 of the rows."""
         right, either = _overlap(self.model, params, batch)
         return jnp.where(either.sum() > 0, 2 * right.sum() / jnp.maximum(either.sum(), 1), 1)
+
+
+@dataclass(frozen=True)
+class Decayed:
+    """A loss plus strength/2 ‖params‖², whose gradient is the weight decay of PyTorch's SGD.
+
+    It is part of every client's loss, and thus of the loss that is recorded. For a term that all clients share, see
+    :func:`losac.prox.l2`.
+    """
+
+    loss: Any
+    strength: float
+
+    def __post_init__(self) -> None:
+        check_number("weight_decay", self.strength, NONNEGATIVE)
+        object.__setattr__(self, "__signature__", inspect.signature(self.loss))  # what the loss takes, by its names
+
+    def __call__(self, params: Tree, batch: Batch, *arguments: Any, **extras: Any) -> Any:
+        """Return the mean over the batch, with the model's state if the loss returns it."""
+        found = self.loss(params, batch, *arguments, **extras)
+        term = 0.5 * self.strength * squared_norm(params)
+        return (found[0] + term, *found[1:]) if isinstance(found, tuple) else found + term
 
 
 def _overlap(model: Any, params: Tree, batch: Batch) -> tuple[Array, Array]:

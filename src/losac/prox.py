@@ -25,7 +25,7 @@ from losac._checks import check_number
 from losac._settings import NONNEGATIVE, POSITIVE, Number, Settings, choice, number
 from losac.trees import Tree, map_trees
 
-__all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "nuclear", "simplex", "zero"]
+__all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "l2", "nuclear", "simplex", "zero"]
 
 
 class Regularizer(Settings):
@@ -72,6 +72,20 @@ class L1(Regularizer):
     def leaf_prox(self, v: Any, step: Any) -> Any:
         """Shrink every entry towards zero by step·λ."""
         return _shrink(v, step * self.strength)
+
+
+class L2(Regularizer):
+    """Ψ(x) = λ/2 ‖x‖²: shrinks every entry by 1 + step·λ."""
+
+    strength: Number = number(domain=NONNEGATIVE)
+
+    def leaf_value(self, v: Any) -> Any:
+        """Return λ/2 ‖v‖²."""
+        return 0.5 * self.strength * (v * v).sum()
+
+    def leaf_prox(self, v: Any, step: Any) -> Any:
+        """Divide by 1 + step·λ."""
+        return v / (1 + step * self.strength)
 
 
 class ElasticNet(Regularizer):
@@ -192,5 +206,5 @@ def _row_norms(v: Any) -> Any:
     return ((v * v).reshape((v.shape[0], -1)).sum(-1)) ** 0.5 if v.ndim else abs(v).reshape((1,))
 
 
-zero, l1, elastic_net, group_l2 = Zero, L1, ElasticNet, GroupL2
+zero, l1, l2, elastic_net, group_l2 = Zero, L1, L2, ElasticNet, GroupL2
 nuclear, box, simplex = Nuclear, Box, Simplex

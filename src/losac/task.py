@@ -188,7 +188,12 @@ def _size(tree: Tree) -> int:
 
 
 def classification(
-    model: Any, data: FederatedData, *, metrics: Mapping[str, Callable[..., Any]] | None = None, **options: Any
+    model: Any,
+    data: FederatedData,
+    *,
+    metrics: Mapping[str, Callable[..., Any]] | None = None,
+    weight_decay: float = 0.0,
+    **options: Any,
 ) -> Task:
     """Return the task of classifying with a model: cross-entropy, and the metric ``accuracy``.
 
@@ -199,6 +204,7 @@ def classification(
       model: from :mod:`losac.models`, or any other object with the same two methods.
       data: the clients' data.
       metrics: further metrics, as for :class:`Task`; also scores of outputs, such as those of :mod:`losac.metrics`.
+      weight_decay: λ of λ/2‖x‖², added to the loss (:class:`losac.losses.Decayed`).
       options: as for :class:`Task`.
 
     >>> import losac
@@ -215,9 +221,8 @@ def classification(
     if highest >= max(shape[-1], 2):
         raise ValueError(f"the model has {shape[-1]} outputs but the labels reach {highest}")
     own: dict[str, Callable[..., Any]] = {"accuracy": trained_metric(losses.Accuracy(model))}
-    return Task(
-        trained_loss(loss), model.init, data, metrics=own | bound(metrics, model), **_state_of(model), **options
-    )
+    loss = _decayed(trained_loss(loss), weight_decay)
+    return Task(loss, model.init, data, metrics=own | bound(metrics, model), **_state_of(model), **options)
 
 
 def multilabel(
@@ -254,18 +259,25 @@ def regression(
     *,
     scale: float = 0.5,
     metrics: Mapping[str, Callable[..., Any]] | None = None,
+    weight_decay: float = 0.0,
     **options: Any,
 ) -> Task:
     """Return the task of least squares with a model: the loss is scale · (prediction − y)².
 
-    Metrics and options as for :func:`classification`.
+    Metrics, weight decay and options as for :func:`classification`.
     """
     check_number("scale", scale, POSITIVE)
     outputs = _outputs(model, data)
     if math.prod(outputs) != math.prod(data.y.shape[1:]):
         raise ValueError(f"the model has outputs of shape {outputs}, but y has rows of shape {data.y.shape[1:]}")
-    loss = trained_loss(losses.SquaredError(model, scale))
+    loss = _decayed(trained_loss(losses.SquaredError(model, scale)), weight_decay)
     return Task(loss, model.init, data, metrics=bound(metrics, model), **_state_of(model), **options)
+
+
+def _decayed(loss: Any, strength: float) -> Any:
+    """Return a loss with weight decay, or as it is without."""
+    decayed = losses.Decayed(loss, strength)
+    return decayed if strength else loss
 
 
 def _outputs(model: Any, data: FederatedData) -> tuple[int, ...]:

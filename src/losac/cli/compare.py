@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from losac._claim import EXPERIMENT, FolderClaim
+from losac._units import human_seconds
 from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED
 from losac.cli.folder import check_same_data, purpose, results_folder
 from losac.cli.group import given_names
-from losac.cli.options import Config, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
+from losac.cli.options import Config, Estimate, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
 from losac.cli.progress import Report, progress
 from losac.experiment.file import COMMON, File, compare_request, parse, read_content, sections_of
@@ -47,7 +48,8 @@ def compare(
     algorithms: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Algorithms, each with its settings, if any: scaffold:server_step=3,step_size=1e-4. "
+            help="Algorithms, each with its settings, if any: scaffold:server_step=3,step_size=1e-4; your own as "
+            "FILE.py:NAME. "
             "Default: losac, scaffold, scaffold with server_step=M, fedavg, fedsaga.",
             show_default=False,
             autocompletion=completion.algorithm_names,
@@ -58,6 +60,7 @@ def compare(
     seeds: Seeds = "0,1,2",
     target: Target = None,
     config: Config = None,
+    estimate: Estimate = False,
     out: Out = None,
     overwrite: Overwrite = False,
     resume: Resume = False,
@@ -65,6 +68,8 @@ def compare(
     context: typer.Context,
 ) -> Answer:
     """Compare algorithms, by default at the same step size; print a table, and save runs and a page."""
+    if estimate and out is not None:
+        raise ValueError("--estimate runs a few rounds and keeps nothing; leave out --out")
     if resume and out is None:
         raise ValueError("--resume needs the folder of the runs: --out DIR")
     wanted = purpose(resume=resume, overwrite=overwrite)
@@ -90,6 +95,8 @@ def compare(
         told = experiment.describe(data)
         told["simulation"]["target"] = target
         task = experiment.build_task(data)
+        if estimate:
+            return _estimated(task, methods, len(chosen), experiment.simulation(data))
         plans = _checked(task, methods, experiment.simulation(data))
 
         def sections_with(entry: str, seed: int) -> dict[str, dict[str, Any]]:
@@ -113,6 +120,18 @@ def compare(
         files = _save(histories, data, claim, target) if histories and claim else []
     facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
     return _answer(histories, interrupted, files, out, facts, target)
+
+
+def _estimated(task: Task, methods: Mapping[str, Algorithm], seeds: int, options: Mapping[str, Any]) -> Answer:
+    """Return how long the comparison will take."""
+    import losac
+
+    found = {entry: losac.estimate(task, method, **options) for entry, method in methods.items()}
+    lines = [f"{entry}: {each}" for entry, each in found.items()]
+    total = sum(each.start + seeds * each.rounds * each.per_round for each in found.values())
+    lines.append(f"All {len(found) * seeds} runs take about {human_seconds(total)}.")
+    data = {"seconds": total, "runs": {entry: each._asdict() for entry, each in found.items()}}
+    return Answer(data, "\n".join(lines), brief=[f"{total:.0f}"])
 
 
 def _all_runs(

@@ -13,9 +13,9 @@ from losac.cli import completion
 from losac.cli.errors import say
 from losac.cli.group import App
 from losac.cli.options import OUTPUT, Overwrite, Printing
-from losac.cli.output import PICTURE_CREATOR, Answer, check_replaceable, new_table, print_table
+from losac.cli.output import PICTURE_CREATOR, Answer, check_replaceable, new_table, print_table, slug
 from losac.experiment.fields import PROBLEM, Option
-from losac.experiment.options import Clients, DataDir, Partition, ProblemOptions
+from losac.experiment.options import Client, Clients, DataDir, Label, Partition, ProblemOptions
 
 if TYPE_CHECKING:
     from losac.data import FederatedData, Inspection
@@ -65,41 +65,54 @@ def list_() -> Answer:
 @app.command(epilog=_DOWNLOAD_EPILOG, quiet="the path of the file")
 def download(
     name: Annotated[
-        str, typer.Argument(help="Data set: mnist, har, esr, a9a or w8a.", autocompletion=completion.download_names)
+        str, typer.Argument(help="Data set; see losac data list.", autocompletion=completion.download_names)
     ],
     printing: Printing,
 ) -> Answer:
     """Download a data set, check it and keep it in the cache."""
     from losac.data import datasets, fetch
     from losac.data.names import look_up
+    from losac.data.sets import SETS
     from losac.data.sources import SOURCES
 
     look_up(name, datasets(), "data set")
     told: dict[str, Any] = {"name": name, "path": None, "terms": None}
-    if name not in SOURCES:
+    if name not in SOURCES and name not in SETS:
         where = _whereabouts(name)[0]
         said = [] if printing.json else [f"{name} needs no download: it {where}"]
         return Answer({**told, "where": where}, complaints=said)
     path = fetch(name, progress=printing.verbose)
-    terms = SOURCES[name].terms
+    terms = (SOURCES[name] if name in SOURCES else SETS[name]).terms
     told |= {"path": str(path), "terms": terms, "where": "in the cache"}
     return Answer(told, paths=[path], hint=f"Terms of {name}: {terms}.")
 
 
 @app.command(epilog=_SHOW_EPILOG, quiet="the path of the picture")
 def show(
-    name: Annotated[str, typer.Argument(help="Data set; see losac data list.", autocompletion=completion.data_names)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Data set (see losac data list), your file or folder, or your function as FILE.py:NAME.",
+            autocompletion=completion.data_names,
+        ),
+    ],
     clients: Clients = None,
     partition: Partition = None,
+    label: Label = None,
+    client: Client = None,
     seed: Annotated[int, Option(PROBLEM, "Of the partition.", min=0, max=MOST)] = 0,
     data_dir: DataDir = None,
     out: Annotated[Path | None, Option(OUTPUT, "Picture to write.", default="NAME-partition.png")] = None,
     overwrite: Overwrite = False,
 ) -> Answer:
     """Print sizes and labels of a data set's clients, as run and compare use them, and save a picture of that."""
-    path = out or Path(f"{name}-partition.png")
+    problem = ProblemOptions(
+        data=name, clients=clients, partition=partition, data_dir=data_dir, label=label, client=client
+    )
+    stem = slug(name.rpartition("/")[2]) if problem.is_of_user else name
+    path = out or Path(f"{stem}-partition.png")
     check_replaceable(path, overwrite)
-    data = ProblemOptions(data=name, clients=clients, partition=partition, data_dir=data_dir).load_data(seed)
+    data = problem.load_data(seed)
     if path.is_dir() or not path.suffix:
         raise ValueError(f"--out {path} must be a file that ends in .png, .svg or .pdf")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,18 +193,23 @@ def _whereabouts(name: str) -> tuple[str, str]:
     """Return where to get a data set, and what its authors ask."""
     from losac._folders import cache_dir
     from losac.data.files import given_dir
+    from losac.data.sets import SETS
     from losac.data.sources import SOURCES
 
     if name == "digits":
         return "comes with scikit-learn", "BSD"
-    if name not in SOURCES:
+    if name not in SOURCES and name not in SETS:
         return "is made from a seed", ""
-    given = given_dir(None)
-    if given is not None and (given[0] / f"{name}.npz").exists():
-        return "in LOSAC_DATA_DIR", SOURCES[name].terms
-    if (cache_dir() / f"{name}.npz").exists():
-        return "in the cache", SOURCES[name].terms
-    return f"losac data download {name}", SOURCES[name].terms
+    terms = (SOURCES[name] if name in SOURCES else SETS[name]).terms
+    files = [file.name for file in SETS[name].files] if name in SETS else [f"{name}.npz"]
+    given, cached = given_dir(None), cache_dir() / name if name in SETS else cache_dir()
+    if given is not None:
+        for folder in (given[0] / name, given[0]):
+            if all((folder / file).exists() for file in files):
+                return "in LOSAC_DATA_DIR", terms
+    if all((cached / file).exists() for file in files):
+        return "in the cache", terms
+    return f"losac data download {name}", terms
 
 
 def _facts(data: FederatedData) -> dict[str, Any]:

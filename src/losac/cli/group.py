@@ -144,7 +144,21 @@ def _as_typer(kind: Any) -> Any:
         "show_default": True if option.default is None else option.default,
         "autocompletion": getattr(completion, option.complete) if isinstance(option.complete, str) else option.complete,
     }
-    return Annotated[get_args(kind)[0], typer.Option(*(option.name or "").split(), **options)]
+    values = get_args(kind)[0]
+    if {float, str} <= set(get_args(values)):
+        values = Any
+        options |= {"parser": _number_or_schedule, "metavar": "FLOAT|SCHEDULE"}
+    return Annotated[values, typer.Option(*(option.name or "").split(), **options)]
+
+
+def _number_or_schedule(text: Any) -> float | str:
+    """Return a number, or the text of a schedule, which is read later."""
+    try:
+        return float(text)
+    except ValueError:
+        if ":" in str(text):
+            return str(text)
+    raise typer.BadParameter(f"{text!r} is neither a number nor a schedule, such as cosine:0.1:500.")
 
 
 def given_names(context: typer.Context) -> set[str]:

@@ -10,8 +10,9 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from losac.cli.output import human_seconds
-from losac.cli.progress import Begin, Pace, Report, measured, speed, traffic
+from losac._units import human_seconds
+from losac.cli.progress import Begin, Report
+from losac.history.live import Pace, measured, speed, traffic
 
 if TYPE_CHECKING:
     from losac.history import History

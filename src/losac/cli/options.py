@@ -49,6 +49,9 @@ Config = Annotated[
 Resume = Annotated[
     bool, Option(OUTPUT, "Continue what is in --out and has not ended; with --rounds, make a run longer.", "--resume")
 ]
+Estimate = Annotated[
+    bool, Option(OUTPUT, "Only say how long it will take, from the first rounds, and stop.", "--estimate")
+]
 Out = Annotated[Path | None, Option(OUTPUT, "Folder to save the results in.", default="only print them")]
 Overwrite = Annotated[bool, Option(OUTPUT, "Replace the results in --out.", "--overwrite")]
 Json = Annotated[bool, Option(OUTPUT, "Print JSON and nothing else.", "--json")]

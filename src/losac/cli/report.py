@@ -17,12 +17,18 @@ EPILOG = """Examples:
 
 losac report runs/first
 
-losac report runs/compared runs/first --target 0.9 --out comparison.html"""
+losac report runs/compared runs/first --target 0.9 --out comparison.html
+
+losac report runs/compared --out table.tex"""
+
+_TABLES = (".md", ".tex", ".csv")
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold runs.")],
-    out: Annotated[Path, typer.Option(help="File to write, or a folder for report.html.")] = Path("report.html"),
+    out: Annotated[
+        Path, typer.Option(help="Page to write, or a folder for report.html, or a table: a file .md, .tex or .csv.")
+    ] = Path("report.html"),
     target: Annotated[
         float | None,
         typer.Option(
@@ -33,13 +39,11 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page.", show_default="by what ran")] = None,
     overwrite: Overwrite = False,
 ) -> Answer:
-    """Make one HTML page of runs, finished or not: curves, tables, clients, configuration, how to cite."""
-    from losac.report import write_report
-
+    """Make one HTML page of runs, finished or not: curves, tables, clients, configuration, how to cite; or a table."""
     path = _page_path(out)
     check_replaceable(path, overwrite)
     runs = _find(folders)
-    page = write_report(runs, path, target=target, title=title)
+    page = _write(runs, path, target, title)
     unfinished = [f"{run.name} ({run.status})" for run in runs if run.status != "finished"]
     if unfinished:
         hint = f"losac: {len(unfinished)} of {len(runs)} runs are not finished: {', '.join(unfinished)}"
@@ -52,9 +56,23 @@ def report(
 
 def _page_path(out: Path) -> Path:
     path = out / "report.html" if out.is_dir() else out
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {out} is neither a folder nor a file that ends in .html")
+    if path.suffix.lower() not in (".html", ".htm", *_TABLES):
+        raise ValueError(f"--out {out} is neither a folder nor a file that ends in .html, .md, .tex or .csv")
     return path
+
+
+def _write(runs: list[Run], path: Path, target: float | None, title: str | None) -> Path:
+    """Write the page, or the table that the file's ending names."""
+    from losac.report import write_report, write_table
+
+    if path.suffix.lower() not in _TABLES:
+        return write_report(runs, path, target=target, title=title)
+    if title is not None:
+        raise ValueError(f"--title is of a page, and {path} is a table; leave it out")
+    histories = [history for run in runs if (history := run.history()) is not None]
+    if not histories:
+        raise ValueError("none of the runs has measured anything yet; wait for the first evaluation")
+    return write_table(histories, path, target=target)
 
 
 def _find(folders: list[Path]) -> list[Run]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from losac._claim import EXPERIMENT, FolderClaim
-from losac.cli.errors import DIVERGED, INTERRUPTED
+from losac.cli.errors import DIVERGED, INTERRUPTED, say
 from losac.cli.folder import check_same_data, purpose, results_folder
 from losac.cli.group import given_names
-from losac.cli.options import OUTPUT, Out, Overwrite, Printing, Resume
+from losac.cli.options import OUTPUT, Estimate, Out, Overwrite, Printing, Resume
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, summary
 from losac.cli.progress import Report, progress
 from losac.experiment.fields import Option
@@ -39,6 +39,7 @@ losac run --data mnist --scaling exact --set correction=0.05 --step-size 1e-3
 
 losac run tuned/best.toml --rounds 500 --seed 7 --track tensorboard --out runs/tuned"""
 _FILES = ("metrics.csv", "metrics.parquet", "history.npz", "experiment.toml", "run.json", "log.txt", "checkpoints")
+_MUCH_LONGER = 3
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,14 @@ def run(
     algorithm: AlgorithmEntry = "losac",
     seed: Seed = 0,
     target: Target = None,
+    estimate: Estimate = False,
     recording: Recording,
     printing: Printing,
     context: typer.Context,
 ) -> Answer:
     """Run one algorithm and record what it reaches, sends and computes; in a folder it can be resumed and reported."""
+    if estimate and recording.out is not None:
+        raise ValueError("--estimate runs a few rounds and keeps nothing; leave out --out")
     out = recording.out
     for name in ("track", "resume"):
         if getattr(recording, name) and out is None:
@@ -103,12 +107,33 @@ def run(
             "simulation": {**told["simulation"], "seed": seed, "target": target},
         }
         task = experiment.build_task(data)
+        if estimate:
+            return _estimated(task, method, options)
+        if printing.verbose and said.tuned_rounds is not None:
+            _warn_of_length(said.tuned_rounds, options["rounds"])
 
         def simulate(report: Report) -> History:
             return _simulate(task, method, claim, recording, report, config, options)
 
         ended = _followed(simulate, method.label, options["rounds"], printing.verbose)
     return _answer(ended, config, out, target)
+
+
+def _estimated(task: Task, method: Algorithm, options: dict[str, Any]) -> Answer:
+    """Return how long the run will take."""
+    import losac
+
+    found = losac.estimate(task, method, **options)
+    return Answer({**found._asdict(), "seconds": found.seconds}, str(found), brief=[f"{found.seconds:.0f}"])
+
+
+def _warn_of_length(tuned: int, rounds: int) -> None:
+    """Say that the settings were sought in much shorter runs."""
+    if rounds > _MUCH_LONGER * tuned:
+        say(
+            f"The settings were tuned in runs of {tuned} rounds, and this one has {rounds}: a step that is best early "
+            "may be too long later. Tune with more rounds if it levels off or diverges."
+        )
 
 
 def _refuse_twice(experiment: Experiment, entry: str, given: Collection[str]) -> None:

@@ -126,7 +126,9 @@ def _default_space(experiment: Experiment, entry: str, method: Algorithm, search
     fixed = {**split_entry(entry)[1], **parse_settings(experiment.set_ or [], "--set")}
     if isinstance(method.step_size, str):
         raise ValueError(f"{method.label} with step_size={method.step_size!r} sets its step itself; give --space")
-    space = default_space(method.label, float(method.step_size))
+    if callable(method.step_size):
+        raise ValueError("the step size is a schedule, around which no grid can be laid; give the values by --space")
+    space = default_space(type(method), float(method.step_size))
     space = {name: values for name, values in space.items() if name == "step_size" or name not in fixed}
     return dict(space) if search in ("grid", "refine") else {name: as_range(values) for name, values in space.items()}
 
@@ -157,10 +159,10 @@ def _described(tuning: Tuning) -> dict[str, Any]:
 
 
 def _answer(tuning: Tuning, files: list[Path], problem: dict[str, Any], out: Path | None) -> Answer:
-    from losac.report.tuning import edge_notes, tuning_table
+    from losac.report.tuning import cliff_notes, edge_notes, tuning_table
     from losac.tuning.trials import ranked
 
-    notes = edge_notes(tuning)
+    notes = [*edge_notes(tuning), *cliff_notes(tuning)]
 
     def text() -> None:
         console = wide_console()

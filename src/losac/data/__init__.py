@@ -17,6 +17,7 @@ from losac.data.splits import Split, split
 from losac.data.standardize import Scale, Sums, client_sums, combine, standardize
 from losac.data.store import fetch
 from losac.data.synthetic import crowd, least_squares_optimum, logistic, lowrank, quadratic
+from losac.data.synthetic_clients import fedprox_synthetic
 
 __all__ = [
     "Column",
@@ -31,6 +32,7 @@ __all__ = [
     "combine",
     "crowd",
     "datasets",
+    "fedprox_synthetic",
     "fetch",
     "inspect",
     "least_squares_optimum",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from losac._checks import described
+from losac.data import containers
 from losac.data.checks import check_dense
 from losac.data.files import DataError
 from losac.data.images import folder_columns
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Source: TypeAlias = Any
-FILES = (".csv", ".tsv", ".txt", ".csv.gz", ".parquet", ".npz")
-"""What a file's name may end with."""
+TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".parquet")
+FILES = (*TABLES, ".npz", *containers.ENDINGS)
+"""What a file's name may end with; tables can be read some rows at a time."""
 _TEST = "_test"
 
 
@@ -67,8 +69,8 @@ def columns(
     """Return the columns of one source.
 
     Args:
-        source: a CSV, Parquet or NPZ file, a pandas or polars frame, a Hugging Face `Dataset`, a PyTorch data
-            set of (x, y), a mapping of arrays, a pair (x, y) of arrays.
+        source: a file (`FILES`), a folder of images or IDX files, a pandas or polars frame, a Hugging Face
+            `Dataset`, a PyTorch data set of (x, y), a mapping of arrays, a pair (x, y) of arrays.
         wanted: the columns to read; all by default. Missing ones are reported later.
         encoding: of a CSV file.
         size: (height, width) to resize the images of a folder to.
@@ -77,6 +79,8 @@ def columns(
         raise DataError("the source is an empty text; give the path of a file or a folder")
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
+        if containers.holds_idx(path):
+            return _of_arrays(_trained(containers.arrays_of(path)), str(path))
         return Columns(*folder_columns(path, size)) if path.is_dir() else _of_file(path, wanted, encoding)
     library = type(source).__module__.partition(".")[0]
     if library == "polars":
@@ -179,6 +183,10 @@ def _of_file(path: Path, wanted: Sequence[str] | None, encoding: str) -> Columns
         return _of_parquet(path, wanted)
     if path.suffix == ".npz":
         return _of_npz(path)
+    if path.name.endswith(containers.ARROW):
+        return _of_frame(containers.arrow_frame(path), wanted, str(path))
+    if path.name.endswith(containers.ENDINGS):
+        return _of_arrays(_trained(containers.arrays_of(path)), str(path))
     raise DataError(f"{path} has the ending {path.suffix!r}; known are {', '.join(FILES)}, and folders of images")
 
 
@@ -201,17 +209,28 @@ def _of_parquet(path: Path, wanted: Sequence[str] | None) -> Columns:
 
 
 def held_columns(source: Source) -> Columns | None:
-    """Return the arrays x_test, y_test, … of an NPZ file as columns x, y, …; None if there are none."""
-    if not isinstance(source, str | os.PathLike) or Path(source).suffix != ".npz":
+    """Return the arrays x_test, y_test, … of a file, or the test part of a folder of IDX files; None without one."""
+    if not isinstance(source, str | os.PathLike):
         return None
     path = Path(source).expanduser()
-    held = {name.removesuffix(_TEST): a for name, a in _arrays_of(path).items() if name.endswith(_TEST)}
+    if containers.holds_idx(path) or path.name.endswith(containers.HDF5):
+        arrays = containers.arrays_of(path)
+    elif path.suffix == ".npz":
+        arrays = _arrays_of(path)
+    else:
+        return None
+    held = {name.removesuffix(_TEST): a for name, a in arrays.items() if name.endswith(_TEST)}
     return _of_arrays(held, f"the test part of {path}") if held else None
+
+
+def _trained(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays that are not of the test part."""
+    return {name.removesuffix("_train"): a for name, a in arrays.items() if not name.endswith(_TEST)}
 
 
 def _of_npz(path: Path) -> Columns:
     """Return the arrays of an archive as columns, without those (except x and y) with another number of rows."""
-    held = {name.removesuffix("_train"): a for name, a in _arrays_of(path).items() if not name.endswith(_TEST)}
+    held = _trained(_arrays_of(path))
     if "x" in held and held["x"].ndim:
         rows = held["x"].shape[:1]
         held = {name: a for name, a in held.items() if name in ("x", "y") or a.shape[:1] == rows}

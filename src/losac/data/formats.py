@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,34 @@ from numpy.typing import NDArray
 from losac.data.files import Arrays
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read a gzipped IDX file of unsigned bytes (MNIST's images or labels)."""
-    raw = gzip.decompress(path.read_bytes())
-    if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path.name} does not start with the IDX mark of unsigned bytes")
-    ndim = raw[3]
-    shape = np.frombuffer(raw, dtype=">u4", count=ndim, offset=4).astype(int)
-    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * ndim).reshape(shape).copy()
+def read_idx(path: Path) -> NDArray[Any]:
+    """Read an IDX file, gzipped or not, such as MNIST's images or labels."""
+    raw = path.read_bytes()
+    return idx_array(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, path.name)
+
+
+_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+def idx_array(raw: bytes, name: str) -> NDArray[Any]:
+    """Return the array in the bytes of an IDX file."""
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
+        raise ValueError(f"{name} does not start with the mark of an IDX file")
+    dtype, ndim = np.dtype(_IDX_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * ndim
+    shape = tuple(np.frombuffer(raw[:start], ">u4", offset=4).astype(int).tolist())
+    wanted, found = math.prod(shape) * dtype.itemsize, len(raw) - start
+    if wanted != found:
+        raise ValueError(f"{name} holds {found} bytes of data, and its head {shape} asks for {wanted}")
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def libsvm_rows(path: Path, features: int | None = None) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Read LIBSVM text (also .gz or .bz2) into dense x [n, features] and y [n]; indices count from 1, or from 0."""
+    from sklearn.datasets import load_svmlight_file
+
+    x, y = load_svmlight_file(str(path), n_features=features, dtype=np.float32, zero_based="auto")
+    return x.toarray(), np.asarray(y, np.float64)
 
 
 def read_libsvm(path: Path, features: int) -> tuple[NDArray[np.uint8], NDArray[np.int8]]:

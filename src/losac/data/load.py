@@ -13,8 +13,11 @@ from losac.data import synthetic, tables
 from losac.data.federated import FederatedData
 from losac.data.names import look_up, nearest
 from losac.data.partition import Partitioner, as_partitioner, by_group, deal
+from losac.data.sets import SETS
+from losac.data.sets.kept import KeptSet, find_files
 from losac.data.sources import SOURCES
 from losac.data.store import find_arrays
+from losac.data.synthetic_clients import fedprox_synthetic
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,17 @@ class _Synthetic:
     make: Callable[..., FederatedData]
 
 
-_DATASETS: Mapping[str, _Real | _Synthetic] = {
+_DATASETS: Mapping[str, _Real | KeptSet | _Synthetic] = {
     "digits": _Real("8x8 digits that come with scikit-learn; 1,438/359 rows, 10 classes", tables.digits, 20, True),
     "mnist": _Real("28x28 handwritten digits; 60,000/10,000 rows, 10 classes", tables.mnist),
     "har": _Real("smartphone motion of 30 people; 7,352/2,947 rows, 561 features, 6 classes", tables.har),
     "esr": _Real("EEG seconds, seizure or not; 9,200/2,300 rows, 178 features, 2 or 5 classes", tables.esr),
     "a9a": _Real("census income, 123 binary features; 32,561/16,281 rows, 2 classes", tables.binary),
     "w8a": _Real("web pages, 300 binary features; 49,749 rows, no test part, 2 classes", tables.binary),
+    **SETS,
+    "synthetic": _Synthetic(
+        "FedProx's clients with models and inputs of their own; made from a seed", fedprox_synthetic
+    ),
     "quadratic": _Synthetic("least squares with a known optimum; made from a seed", synthetic.quadratic),
     "lowrank": _Synthetic("the paper's low-rank matrix estimation; made from a seed", synthetic.lowrank),
     "logistic": _Synthetic("softmax data with a tunable mismatch of clients; made from a seed", synthetic.logistic),
@@ -80,7 +87,8 @@ def load(
         seed: fixes the held-out rows and the partition.
         data_dir: a folder with NAME.npz.
         download: whether to download missing files.
-        **options: of the data set: `flatten` (mnist), `preprocessing`, `split`, `multiclass` (esr), the
+        **options: of the data set: `flatten` (pictures), `split` (emnist), `writers`, `roles`, `users` (femnist,
+            shakespeare, stackoverflow: how many clients to read), `preprocessing`, `split`, `multiclass` (esr), the
             parameters of the functions in `losac.data` (synthetic).
 
     Raises:
@@ -99,10 +107,13 @@ def load(
             )
         _check_options(name, entry.make, options, hidden={"clients", "seed"})
         return entry.make(seed=seed, **({} if clients is None else {"clients": clients}), **options)
-    _check_options(name, entry.table, options, hidden={"arrays", "rng"})
+    fixed = set(entry.table.keywords) if isinstance(entry.table, partial) else set()
+    _check_options(name, entry.table, options, hidden={"arrays", "files", "rng", *fixed})
     partitioner = as_partitioner(partition)
     table_of = entry.table
-    if not entry.embedded:
+    if isinstance(entry, KeptSet):
+        table_of = partial(table_of, find_files(entry, data_dir=data_dir, download=download))
+    elif not entry.embedded:
         table_of = partial(table_of, find_arrays(SOURCES[name], data_dir=data_dir, download=download))
     table = table_of(_random.rows_generator(seed), **options)
     if isinstance(partitioner, by_group):

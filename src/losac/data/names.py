@@ -35,4 +35,4 @@ def _is_path(name: str) -> bool:
 
 
 def _read_it(name: str) -> str:
-    return f" {name} is a file: read it in Python with losac.data.read({name!r}, …), and run that with losac.simulate"
+    return f" {name} is a file: read it with losac.data.read({name!r}, …)"

@@ -12,7 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from losac import _random
 from losac._seeds import check_seed
-from losac.data.columns import FILES, Columns, Source, columns, held_columns, joined
+from losac.data.columns import TABLES, Columns, Source, columns, held_columns, joined
+from losac.data.containers import has_clients
 from losac.data.encode import Categorical, Missing, check_choice, inputs, keep_complete, owners, targets
 from losac.data.federated import FederatedData
 from losac.data.files import DataError
@@ -49,16 +50,19 @@ def read(
     """Read your own data and assign its rows to clients.
 
     Args:
-        source: a CSV, Parquet or NPZ file; a folder of images, CLASS/… or CLIENT/CLASS/…; a pandas or polars
-            frame; a Hugging Face `Dataset`; a PyTorch data set of (x, y) items; a mapping of arrays; a pair (x, y). A
-            list of such sources, or a mapping from names to them, is one source per client.
+        source: a CSV, Parquet, NPZ, Arrow, IDX or LIBSVM file; HDF5, also of TensorFlow Federated, or LEAF's JSON,
+            whose clients are then the clients; a folder of images, CLASS/… or CLIENT/CLASS/…, or of MNIST's IDX
+            files; a pandas or polars frame; a Hugging Face `Dataset`; a PyTorch data set of (x, y) items; a mapping
+            of arrays; a pair (x, y). A list of such sources, or a mapping from names to them, is one source per
+            client.
         target: the column to predict; by default `y`, if it exists.
         client: the column with the owner of each row; not needed for a folder with one subfolder per client.
         clients: the number of clients to share the rows among.
         partition: how they are shared: iid, sorted, mixture:0.5, dirichlet:0.3, shards:2, or your own callable.
         features: the input columns; by default `x`, if it exists, else all others.
         test: a share of the rows to hold out, or another source of the same kind. By default there is no test part,
-          unless an NPZ file has `x_test` and `y_test`, or a Hugging Face `DatasetDict` the part `test`.
+          unless an NPZ or HDF5 file has `x_test` and `y_test`, a folder of IDX files `t10k-…`, or a Hugging Face
+          `DatasetDict` the part `test`.
         test_by: what a share is taken from: every client's `"rows"`, whole `"clients"`, or the `"pooled"` rows.
         labels: whether the target is labels; by default text and booleans are, and whole numbers that count from 0
             or have at most 20 values.
@@ -160,8 +164,7 @@ def _converted(
     encoding: str,
 ) -> Path:
     """Write a table as a folder of .npy files; the user must name the columns and the folder."""
-    tables = tuple(ending for ending in FILES if ending != ".npz")
-    if not isinstance(source, str | os.PathLike) or not Path(source).name.endswith(tables) or isinstance(folder, bool):
+    if not isinstance(source, str | os.PathLike) or not Path(source).name.endswith(TABLES) or isinstance(folder, bool):
         raise ValueError(
             f"memory_map={folder!r} with {_called(source)}: give a folder with x.npy and y.npy (losac.data.write_npy "
             "makes one), or a CSV or Parquet file and memory_map=FOLDER"
@@ -226,8 +229,10 @@ def _client(rows: Columns, source: Source, client: str | None, clients: int | No
         return rows.find(client, "the clients")
     if clients is not None:
         return None
-    if isinstance(source, str | os.PathLike) and Path(source).expanduser().is_dir() and _OWNER in rows.arrays:
-        return _OWNER
+    if isinstance(source, str | os.PathLike) and _OWNER in rows.arrays:
+        path = Path(source).expanduser()
+        if path.is_dir() or has_clients(path):
+            return _OWNER
     raise ValueError(
         f"name the owners of the rows: client=COLUMN, or clients=N to share them out; {rows.origin} has {_some(rows)}"
     )

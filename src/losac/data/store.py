@@ -17,23 +17,28 @@ from losac.data.files import (
     write_npz,
 )
 from losac.data.names import look_up
+from losac.data.sets import SETS
+from losac.data.sets.kept import KeptSet, fetch_files
 from losac.data.sources import SOURCES, Source
 
 
 def fetch(name: str, *, base_url: str | None = None, progress: bool = True) -> Path:
-    """Download the data set `name`, check it, and keep it in the cache; return the npz file.
+    """Download the data set `name`, check it, and keep it in the cache; return the npz file, or the files' folder.
 
-    The file in the cache is replaced, so this also repairs a damaged file.
+    What is in the cache is replaced, so this also repairs a damaged file.
 
     Args:
-        name: mnist, har, esr, a9a or w8a.
+        name: of a data set that can be downloaded.
         base_url: take the files from this address instead of the public sources.
         progress: show a progress bar on standard error.
 
     Raises:
         DataError: the source cannot be reached, or does not hold the expected data.
     """
-    return fetch_source(look_up(name, SOURCES, "data set to download"), base_url=base_url, progress=progress)
+    found = look_up(name, {**SOURCES, **SETS}, "data set to download")
+    if isinstance(found, KeptSet):
+        return fetch_files(found, base_url=base_url, progress=progress)
+    return fetch_source(found, base_url=base_url, progress=progress)
 
 
 def fetch_source(

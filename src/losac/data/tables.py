@@ -40,11 +40,15 @@ def mnist(arrays: Arrays, rng: np.random.Generator, *, flatten: bool = True) -> 
     """Pixels in [0, 1], as rows of 784 or, with `flatten=False`, as images of 28 x 28 x 1."""
 
     def part(name: str) -> tuple[Array, Array]:
-        pixels = arrays[f"x_{name}"].astype(np.float32) / np.float32(255)
-        shape = (len(pixels), -1) if flatten else (*pixels.shape, 1)
-        return pixels.reshape(shape), arrays[f"y_{name}"].astype(np.int32)
+        return pixels(arrays[f"x_{name}"], flatten), arrays[f"y_{name}"].astype(np.int32)
 
     return Table(*part("train"), 10, test=part("test"))
+
+
+def pixels(images: Array, flatten: bool) -> Array:
+    """Return bytes [n, height, width] or [n, height, width, channels] in [0, 1], as rows or as images with channels."""
+    x = images.astype(np.float32) / np.float32(255)
+    return x.reshape(len(x), -1) if flatten else x.reshape(*images.shape[:3], -1)
 
 
 def har(arrays: Arrays, rng: np.random.Generator) -> Table:

@@ -20,6 +20,7 @@ class Option:
       min: the least number.
       max: the largest number.
       choices: the values that it may have in a file; asked for when they are needed.
+      pattern: of values that a file may have besides the choices, such as the names of what users wrote.
       default: its default in words; by default its value.
       metavar: the name of its value in the help.
       complete: offers values for the Tab key: a function of :mod:`losac.cli.completion` by its name, or another.
@@ -31,6 +32,7 @@ class Option:
     min: float | None = None
     max: float | None = None
     choices: Callable[[], tuple[str, ...]] | None = None
+    pattern: str | None = None
     default: str | None = None
     metavar: str | None = None
     complete: str | Callable[[str], list[tuple[str, str]]] | None = None

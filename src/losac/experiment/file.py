@@ -14,8 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from losac._own import name_of
 from losac.experiment.options import Experiment, Method
-from losac.experiment.schema import ALGORITHM, COMPARE, PROBLEM, SIMULATION, field_choices, field_names, file_model
+from losac.experiment.schema import (
+    ALGORITHM,
+    COMPARE,
+    PROBLEM,
+    SIMULATION,
+    TUNED,
+    field_choices,
+    field_names,
+    file_model,
+)
 from losac.experiment.settings import build_algorithms, override, split_entry, without_rivals
 
 if TYPE_CHECKING:
@@ -43,6 +53,8 @@ class File:
     comparison: bool = False
     algorithms: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
+    tuned_rounds: int | None = None
+    """Of the trials, if losac tune wrote the file."""
 
     def fill(self, options: Options, given: Collection[str]) -> Options:
         """Return options with those of the file that they have, unless the command line gives them."""
@@ -96,15 +108,17 @@ def parse(content: Mapping[str, Any], source: str) -> File:
     own = {name: said.pop(name) for name in _OWN if name in said}
     settings = dict(content.get(ALGORITHM, {}))
     name = settings.pop("name", "losac") if ALGORITHM in content else None
-    return File(said, name, settings, comparison=COMPARE in content, **lists, **own)
+    tuned = content.get(TUNED, {}).get("rounds")
+    rounds = tuned if isinstance(tuned, int) else None
+    return File(said, name, settings, comparison=COMPARE in content, tuned_rounds=rounds, **lists, **own)
 
 
 def sections_of(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the section of an algorithm: its name, and its settings as plain values."""
+    """Return the section of an algorithm: its name, as the user gave it, and its settings as plain values."""
     from losac.history.history import plain_settings
 
     settings = {name: value for name, value in algorithm.settings().items() if value not in (None, ())}
-    return {"name": algorithm.label, **plain_settings(settings)}
+    return {"name": name_of(type(algorithm), algorithm.label), **plain_settings(settings)}
 
 
 def run_request(
@@ -173,6 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _explained(errors: list[ErrorDetails]) -> str:
+    errors = [error for error in errors if error["type"] != "string_pattern_mismatch"] or errors
     first = _one(errors[0])
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more)"
 

@@ -14,6 +14,7 @@ from losac.algorithms import ALGORITHMS
 from losac.attacks import ATTACKS, Plan
 from losac.data import datasets
 from losac.data.partition import _FORMS
+from losac.data.sets import SETS
 from losac.data.sources import SOURCES
 from losac.experiment.options import MODELS, OWN
 from losac.experiment.words import FILE
@@ -28,7 +29,7 @@ def current_words() -> dict[str, Any]:
     """Return the current words of the library."""
     return {
         "data": datasets(),
-        "downloads": list(SOURCES),
+        "downloads": [*SOURCES, *SETS],
         "algorithms": {name: (inspect.getdoc(kind) or "").partition("\n")[0] for name, kind in ALGORITHMS.items()},
         "settings": {name: _settings(kind) for name, kind in ALGORITHMS.items()},
         "models": {name: "by data set" if name == "auto" else "" for name in MODELS},

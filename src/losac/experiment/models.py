@@ -1,11 +1,13 @@
-"""Models by name, fitted to the data's shape."""
+"""Models by name, or of the user's own, fitted to the data's shape."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from losac import models
+from losac._own import call_own, is_own, load_own, raised
 from losac._settings import nearest
 from losac.task import Task, classification, regression
 
@@ -15,21 +17,49 @@ if TYPE_CHECKING:
 _CLASSIFIERS = ("softmax", "2nn", "cnn", "logistic")
 
 
-def build_task(model: str, data: FederatedData, reduction: str) -> Task:
-    """Return the task of a named model on the data; the error says which models suit the data."""
-    if model not in (*_CLASSIFIERS, "linear"):
+def model_on(name: str, data: FederatedData) -> tuple[Any, Callable[..., Task]]:
+    """Return a named model and the function that makes its task; the error says which models suit the data."""
+    labelled = data.num_classes is not None
+    if name == "auto":
+        name = "softmax" if labelled else "linear"
+    if is_own(name):
+        return _own_model(name, data), classification if labelled else regression
+    if name not in (*_CLASSIFIERS, "linear"):
         known = ["auto", *_CLASSIFIERS, "linear"]
-        raise ValueError(f"unknown model {model!r}{nearest(model, known)}; known are {', '.join(known)}")
-    options: dict[str, Any] = {"reduction": reduction}
-    if data.num_classes is None:
-        if model != "linear":
-            raise ValueError(f"{data.name!r} has no labels, so the model {model!r} does not suit it; use linear")
-        return regression(models.Inner(data.x.shape[1:]), data, **options)
-    if model == "linear":
+        raise ValueError(
+            f"unknown model {name!r}{nearest(name, known)}; known are {', '.join(known)}, and your own as FILE.py:NAME"
+        )
+    if not labelled and name != "linear":
+        raise ValueError(f"{data.name!r} has no labels, so the model {name!r} does not suit it; use linear")
+    if not labelled:
+        return models.Inner(data.x.shape[1:]), regression
+    if name == "linear":
         raise ValueError(f"{data.name!r} has labels, so use one of {', '.join(_CLASSIFIERS)} instead of linear")
-    if model == "logistic" and data.num_classes != 2:
+    if name == "logistic" and data.num_classes != 2:
         raise ValueError(f"{data.name!r} has {data.num_classes} classes, but logistic takes only two; use softmax")
-    return classification(_classifier(model, data.x.shape[1:], data.num_classes), data, **options)
+    return _classifier(name, data.x.shape[1:], int(data.num_classes or 0)), classification
+
+
+def _own_model(text: str, data: FederatedData) -> Any:
+    """Return a user's model: an object as it is, or what a function or class makes of the data's shape."""
+    found = load_own(text)
+    if isinstance(found, type) or (callable(found) and not hasattr(found, "init")):
+        offered = {"inputs": math.prod(data.x.shape[1:]), "shape": data.x.shape[1:], "data": data}
+        found = call_own(text, found, offered | ({} if data.num_classes is None else {"classes": data.num_classes}))
+    try:
+        return _as_model(found, data)
+    except Exception as error:
+        raise ValueError(f"{text} {raised(error)}") from error
+
+
+def _as_model(found: Any, data: FederatedData) -> Any:
+    """Return a module of Flax or Equinox as a model; anything else as it is."""
+    modules = [kind.__module__ for kind in type(found).__mro__]
+    if any(name.startswith("flax.linen") for name in modules):
+        return models.from_flax(found, data.x[:1])
+    if any(name.startswith("flax.nnx") for name in modules):
+        return models.from_nnx(found)
+    return models.from_equinox(found) if any(name.startswith("equinox") for name in modules) else found
 
 
 def _classifier(model: str, shape: tuple[int, ...], classes: int) -> models.Model:

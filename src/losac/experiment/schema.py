@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from losac._own import PATTERN
 from losac.experiment.fields import Option
 from losac.experiment.options import Experiment, Seed, Target
 
@@ -70,7 +72,7 @@ def file_model() -> type[BaseModel]:
     ):
         model = create_model(section.capitalize(), __config__=strict, __doc__=words, **_fields(section))
         parts[section] = (model, Field(default_factory=model, description=words))
-    names: Any = Literal[tuple(ALGORITHMS)]
+    names: Any = Literal[tuple(ALGORITHMS)] | Annotated[str, Field(pattern=f"^{PATTERN}$")]
     algorithm = create_model(
         "Algorithm",
         __config__=ConfigDict(strict=True, extra="allow"),
@@ -99,7 +101,8 @@ def help_of(name: str) -> str:
 def field_choices(section: str, name: str) -> tuple[str, ...]:
     """Return the values that a field may have."""
     model: Any = file_model().model_fields[section].annotation
-    return tuple(get_args(model.model_fields[name].annotation))
+    kind = model.model_fields[name].annotation
+    return tuple(get_args(get_args(kind)[0] if get_origin(kind) in (Union, UnionType) else kind))
 
 
 def _fields(section: str) -> dict[str, Any]:
@@ -130,6 +133,11 @@ def _options() -> dict[str, tuple[Option, Any]]:
 
 def _plain_type(name: str) -> Any:
     """Return an option's type as a file has it: choices as literals, paths as texts."""
+    from pydantic import Field
+
     option, hint = _options()[name]
     kind = get_args(hint)[0]
-    return Literal[option.choices()] if option.choices else str | None if "Path" in str(kind) else kind
+    if not option.choices:
+        return str | None if "Path" in str(kind) else kind
+    words: Any = Literal[option.choices()]
+    return words if option.pattern is None else words | Annotated[str, Field(pattern=option.pattern)]

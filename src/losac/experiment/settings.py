@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from losac._own import PATTERN, is_own, load_own
+from losac.experiment.words import words
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
@@ -51,12 +55,17 @@ def split_entry(entry: str) -> tuple[str, dict[str, Any]]:
 
     >>> split_entry("scaffold:server_step=3,step_size=1e-4")
     ('scaffold', {'server_step': 3, 'step_size': 0.0001})
+    >>> split_entry("mine.py:Mine:pull=0.5")
+    ('mine.py:Mine', {'pull': 0.5})
     """
-    name, colon, settings = entry.partition(":")
+    own = re.match(f"({PATTERN})(?=:|$)", entry)
+    known = entry.partition(":")[0] in words()["algorithms"]
+    name = own[0] if own and not known else entry.partition(":")[0]
+    colon, settings = entry[len(name) : len(name) + 1], entry[len(name) + 1 :]
     if colon and "=" not in settings and settings:
         raise ValueError(
-            f"{entry!r} is not an algorithm; write NAME or NAME:SETTING=VALUE, such as scaffold:server_step=3 "
-            "(an algorithm of your own runs in Python, by losac.simulate)"
+            f"{entry!r} is not an algorithm; write NAME or NAME:SETTING=VALUE, such as scaffold:server_step=3, or one "
+            "of your own as FILE.py:NAME"
         )
     return name, parse_settings(settings.split(",") if colon else [], repr(entry))
 
@@ -86,7 +95,7 @@ def build_algorithms(
         own = to_objects(label, own)
         refuse_unknown(label, own, cls)
         chosen = without_rivals(given, own) | {k: v for k, v in wide.items() if k in known} | dict(own)
-        _refuse_words(label, chosen, cls)
+        chosen = _with_schedules(label, chosen, cls)
         built.append(_construct(cls, chosen, without_rivals(usual, chosen)))
     return built
 
@@ -95,7 +104,7 @@ def override(algorithm: Algorithm, chosen: Mapping[str, Any]) -> Algorithm:
     """Return the algorithm with some settings changed, and without its old settings that contradict them."""
     chosen = to_objects(algorithm.label, chosen)
     refuse_unknown(algorithm.label, chosen, type(algorithm))
-    _refuse_words(algorithm.label, chosen, type(algorithm))
+    chosen = _with_schedules(algorithm.label, chosen, type(algorithm))
     kept = without_rivals(algorithm.settings(), chosen)
     cleared = {name: None for name in algorithm.settings() if name not in kept}
     return algorithm.replace(**{**cleared, **chosen})
@@ -120,25 +129,40 @@ def refuse_unknown(label: str, names: Iterable[str], cls: type[Algorithm]) -> No
             raise ValueError(_no_setting(label, name, known))
 
 
-def _refuse_words(label: str, settings: Mapping[str, Any], cls: type[Algorithm]) -> None:
-    """Refuse words where numbers are due, except those that a setting knows."""
-    words = {field.name: field.metadata["words"] for field in dataclasses.fields(cls) if "number" in field.metadata}
-    for name, value in settings.items():
-        if name in words and isinstance(value, str) and value not in words[name]:
-            raise ValueError(
-                f"{label}: {name}={value!r} must be a number; a schedule is a function, so use losac.simulate in Python"
-            )
+def _with_schedules(label: str, settings: Mapping[str, Any], cls: type[Algorithm]) -> dict[str, Any]:
+    """Return settings with the texts of schedules replaced by these; refuse other words where numbers are due."""
+    from losac import schedules
+
+    found = dict(settings)
+    for field in dataclasses.fields(cls):
+        value = found.get(field.name)
+        if "number" not in field.metadata or not isinstance(value, str) or value in field.metadata["words"]:
+            continue
+        if not (cls.schedules and ":" in value):
+            also = ", or a schedule such as cosine:0.1:500" if cls.schedules else ""
+            raise ValueError(f"{label}: {field.name}={value!r} must be a number{also}")
+        try:
+            found[field.name] = schedules.parse(value)
+        except ValueError as error:
+            raise ValueError(f"{label}: {field.name}: {error}") from error
+    return found
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """Return the class of an algorithm's name."""
+    """Return the class of an algorithm's name: one of the library's, or of the user's."""
     from losac._settings import nearest
     from losac.algorithms import ALGORITHMS
+    from losac.algorithms.contract import Algorithm
 
-    if name not in ALGORITHMS:
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not is_own(name):
         known = list(ALGORITHMS)
         raise ValueError(f"unknown algorithm {name!r}{nearest(name, known)}; known are {', '.join(known)}")
-    return ALGORITHMS[name]
+    found = load_own(name)
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ValueError(f"{name} must be an algorithm: a class derived from losac.algorithms.LocalMethod")
+    return found
 
 
 def find_optimizer(name: str) -> Callable[..., Any]:

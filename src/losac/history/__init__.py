@@ -7,8 +7,9 @@ from typing import Any
 
 from losac.history.callbacks import Callback, Moment, Start
 from losac.history.history import DivergedError, History
+from losac.history.live import Live
 
-__all__ = ["Callback", "DivergedError", "History", "Moment", "Start"]
+__all__ = ["Callback", "DivergedError", "History", "Live", "Moment", "Start"]
 
 _MOVED = {"simulate": "losac.simulation", "sweep": "losac.simulation", "Sweep": "losac.simulation"}
 """Names that were here before, and where they are now."""

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from losac._functions import digest
+from losac._functions import digest, found_in_its_module
 from losac._settings import Settings, is_schedule
 from losac.algorithms.contract import Algorithm
 from losac.data.fingerprint import WHOLE, fingerprint
+from losac.schedules import is_named
 from losac.task import Task, parameter_count
 
 LOOKED_AT = (0, 1, 10, 100, 1000)
@@ -56,8 +57,10 @@ def conditions(task: Task, simulation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_algorithm(algorithm: Algorithm) -> dict[str, str]:
-    """Return what the text of an algorithm's settings does not show: values of schedules, the content of functions."""
-    return schedules(algorithm) | _digests(algorithm.settings())
+    """Return what the text of an algorithm does not show: values of schedules, functions, the code of a user's own."""
+    kind = type(algorithm)
+    own = {} if found_in_its_module(kind).startswith("losac.") else {"algorithm_digest": digest(kind)}
+    return schedules(algorithm) | _digests(algorithm.settings()) | own
 
 
 def of_earlier(earlier: Any, settings: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,12 +87,12 @@ def of_earlier(earlier: Any, settings: Mapping[str, Any], now: Mapping[str, Any]
 
 
 def schedules(algorithm: Algorithm) -> dict[str, str]:
-    """Return the values of the settings that are functions of the round, at some rounds."""
+    """Return the values of the settings that are functions of the round, at some rounds; a named one says it all."""
     rounds = ", ".join(map(str, LOOKED_AT))
     return {
         f"{name} at rounds {rounds}": ", ".join(f"{float(value(r)):.9g}" for r in LOOKED_AT)
         for name, value in algorithm.numbers().items()
-        if is_schedule(value)
+        if is_schedule(value) and not is_named(value)
     }
 
 

@@ -18,6 +18,7 @@ class _Notifier:
     def __init__(self, callbacks: Sequence[Callback], recorder: Recorder, last: int) -> None:
         self.callbacks, self.recorder, self.last = callbacks, recorder, last
         self.result: History | None = None
+        self.early = False
 
     def __call__(self, state: Callable[[], Any]) -> bool:
         if not self.callbacks:
@@ -27,8 +28,9 @@ class _Notifier:
             callback.on_evaluation(moment)
         return moment.stopping
 
-    def finished(self, history: History) -> None:
-        self.result = history
+    def finished(self, history: History, *, early: bool = False) -> None:
+        """Receive the result; with ``early`` the run is complete before its last round."""
+        self.result, self.early = history, early
 
 
 @contextmanager
@@ -52,5 +54,6 @@ def notifying(callbacks: Sequence[Callback], recorder: Recorder, first: int, las
             callback.on_end(recorder.history() if recorder.rounds else None, end)
         raise
     assert notify.result is not None
+    complete = notify.early or notify.result.rounds[-1] >= last
     for callback in begun:
-        callback.on_end(notify.result, "finished" if notify.result.rounds[-1] >= last else "stopped")
+        callback.on_end(notify.result, "finished" if complete else "stopped")

@@ -3,6 +3,7 @@
 Matplotlib and pandas are imported when a function that needs them is called.
 """
 
+from losac.report.export import write_table
 from losac.report.groups import RunGroup, group_histories
 from losac.report.notes import fairness_notes
 from losac.report.page import write_page, write_report
@@ -22,6 +23,7 @@ __all__ = [
     "write_csv",
     "write_page",
     "write_report",
+    "write_table",
 ]
 
 Group, Row = RunGroup, TableRow

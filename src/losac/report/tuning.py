@@ -100,6 +100,32 @@ def edge_notes(tuning: Tuning) -> list[str]:
     return notes
 
 
+def cliff_notes(tuning: Tuning) -> list[str]:
+    """Return one sentence for each axis on which a value next to the best one diverged.
+
+    >>> import losac
+    >>> task = losac.regression(losac.models.linear(4), losac.data.quadratic(clients=4, samples=8, dim=4, seed=0))
+    >>> fedavg = losac.algorithms.fedavg(step_size=1.0, local_steps=20, blocks=1)
+    >>> cliff_notes(losac.tune(task, fedavg, {"step_size": [0.1, 1e30]}, rounds=20, widen=False))
+    ['step_size: the value next to the best one, 1e+30, diverged; with other seeds or in a longer run 0.1 may too']
+    """
+    best, notes = tuning.best, []
+    for name, values in tuning.space.items():
+        if isinstance(values, Range) or not is_ordered(values):
+            continue
+        others = {k: v for k, v in best.items() if k != name}
+        line = {t.settings[name]: t for t in tuning.trials if others.items() <= t.settings.items()}
+        tried = sorted(line)
+        at = tried.index(best[name])
+        for value in (*tried[max(0, at - 1) : at], *tried[at + 1 : at + 2]):
+            if line[value].diverged is not None:
+                notes.append(
+                    f"{name}: the value next to the best one, {shown(value)}, diverged; with other seeds or in a "
+                    f"longer run {shown(best[name])} may too"
+                )
+    return notes
+
+
 def _title(tuning: Tuning) -> str:
     trials = f"{len(tuning.trials)} trials" + (f", {tuning.diverged} diverged" if tuning.diverged else "")
     seeds = f"; mean of {len(tuning.seeds)} seeds" if len(tuning.seeds) > 1 else ""

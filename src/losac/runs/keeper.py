@@ -89,9 +89,11 @@ class Keeper(Callback):
         with self._explained() if end in ("finished", "stopped") else contextlib.suppress(OSError):
             if history is not None:
                 self.table.write_parquet(history)
+            told: dict[str, Any] = {"diverged": None if history is None else history.diverged}
             if history is not None and end == "finished":
                 save_history(history, self.folder)
-            self._write_about(end, {"diverged": None if history is None else history.diverged})
+                told |= {"last": int(history.rounds[-1]), "conditions": dict(history.conditions)}  # it may end early
+            self._write_about(end, told)
         LOG.info("%s at round %s", end, "?" if history is None else history.rounds[-1])
 
     def _keep(self, moment: Moment) -> None:

@@ -47,7 +47,7 @@ from losac.simulation.sampling import make_sampler
 from losac.task import Task
 
 LOG = logging.getLogger("losac.runs")
-_FREE = {("simulation", "rounds"), ("simulation", "target")}
+_FREE = {("simulation", "rounds"), ("simulation", "until"), ("simulation", "target")}
 """What may differ between the parts of a run: a run can be made longer."""
 _HEAD = ("rounds", "seed")
 """Settings recorded for every run, given or not."""

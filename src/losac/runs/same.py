@@ -21,6 +21,8 @@ _OTHER = {
     "data": "other data",
     "params": "other initial parameters",
     "metric_functions": "other metrics",
+    "algorithm": "other code of the algorithm",
+    "sampling": "another sampler",
 }
 _DIGEST = "_digest"
 _OF_ROWS = ("data_digest", "test_digest")

@@ -1,6 +1,7 @@
 """The simulator: runs of an algorithm on a task, compiled; nothing in it knows any algorithm."""
 
 from losac.simulation.adapt import adapt
+from losac.simulation.estimate import estimate
 from losac.simulation.options import ComputeOptions, RunOptions
 from losac.simulation.placement.layout import Layout
 from losac.simulation.sampling import Available, Fixed, Sampler, Uniform, Weighted
@@ -18,6 +19,7 @@ __all__ = [
     "Uniform",
     "Weighted",
     "adapt",
+    "estimate",
     "simulate",
     "sweep",
 ]

@@ -19,6 +19,7 @@ from losac.simulation.engines.intervals import evaluation_rounds
 from losac.simulation.options import SimulationOptions
 from losac.simulation.program.costs import Costs, Meter
 from losac.simulation.sampling import Sampler, make_sampler
+from losac.simulation.until import Until
 from losac.task import Task
 from losac.trees import Tree
 
@@ -61,7 +62,9 @@ def check_observers(keep_state: Any, progress: Any, callbacks: Any) -> None:
 
 def header(engine: Measurable, algorithm: Algorithm, seed: int, steps: np.ndarray, conditions: Conditions) -> Header:
     """Return the header of an engine's run, or of one member's; ``steps``: of every client in every phase."""
-    meter = Meter(algorithm, seed, np.asarray(engine.task.data.sizes), np.asarray(steps), engine.costs)
+    drawn = engine.options.run.steps_range
+    sizes, least = np.asarray(engine.task.data.sizes), None if drawn is None else drawn[0]
+    meter = Meter(algorithm, seed, sizes, np.asarray(steps), engine.costs, least)
     return Header(algorithm, engine.task.name, seed, meter.price, conditions, engine.options.loss_every)
 
 
@@ -79,8 +82,10 @@ def follow(
     sampler = make_sampler(run.sampling, engine.task.data.num_clients, options.sampled, head.algorithm.partial)
     live = callable(run.sampling) and not hasattr(run.sampling, "__dataclass_fields__")
     stops = evaluation_rounds(start, run.rounds, 1 if live else run.eval_every)
+    goal = None if run.until is None else Until.parse(run.until)
+    there = goal is not None and goal.reached(recorder)
     if recorder.rounds:
-        stops = stops[1:] if run.rounds else stops[:0]
+        stops = stops[1:] if run.rounds and not there else stops[:0]
     with notifying(callbacks, recorder, start, start + run.rounds) as notify:
         for measured in engine.run(sampler, stops, live, recorder.history):
             recorder.add(measured)
@@ -88,12 +93,15 @@ def follow(
                 raise DivergedError(explain_divergence(head.algorithm, recorder), recorder.history())
             if not measured.evaluated.any():
                 continue
+            there = goal is not None and goal.reached(recorder)
+            if there:
+                recorder.conditions["rounds"] = recorder.last  # the run is complete
             if progress is not None:
                 progress(recorder.history())
-            if notify(engine.kept):
+            if notify(engine.kept) or there:
                 break
         history = recorder.history(*engine.model(), engine.kept() if keep_state else NOT_KEPT)
-        notify.finished(history)
+        notify.finished(history, early=there)
     return history
 
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 
 import numpy as np
 
-from losac._checks import check_choice, check_count, check_kind, is_list, is_whole, nearest, shown
+from losac._checks import check_choice, check_count, check_kind, check_text, is_list, is_whole, nearest, shown
 from losac._seeds import check_seed
 from losac.simulation.engines.intervals import MOST_ROUNDS
 from losac.simulation.placement.mesh import Layout, check_layout
 from losac.simulation.sampling import array_of
+from losac.simulation.until import Until
 from losac.task import Task, check_task
 
 Dtype = Literal["float32", "float64"]
@@ -63,6 +64,13 @@ class RunOptions:
     )
     sampling: Any = field(default="uniform", metadata=about("How the clients of a round are drawn.", recorded=True))
     local_steps: Sequence[int] | None = field(default=None, metadata=about("Each client's local steps.", recorded=True))
+    random_steps: str | None = field(
+        default=None,
+        metadata=about(
+            "Least and most local steps, such as 1:10: each client draws a number in each round.", recorded=True
+        ),
+    )
+    until: str | None = field(default=None, metadata=about("Stop once a metric is there, such as accuracy=0.9."))
 
     def __post_init__(self) -> None:
         _set(self, "seed", check_seed(self.seed))
@@ -71,6 +79,22 @@ class RunOptions:
         check_count("eval_every", self.eval_every)
         if self.loss_every is not None:
             check_count("loss_every", self.loss_every)
+        if self.until is not None:
+            Until.parse(self.until)
+        if self.random_steps is not None and self.local_steps is not None:
+            raise ValueError("local_steps and random_steps both say how many local steps clients take; give one")
+        _ = self.steps_range
+
+    @property
+    def steps_range(self) -> tuple[int, int] | None:
+        """The least and the most local steps that clients draw, if they draw them."""
+        text = self.random_steps
+        if text is None:
+            return None
+        least, _, most = check_text("random_steps", text).partition(":")
+        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) < 2**31):
+            raise ValueError(f"random_steps={text!r} must be LEAST:MOST, two whole numbers such as 1:10")
+        return int(least), int(most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +146,14 @@ class SweepRunKeywords(TypedDict, total=False):
     loss_every: int | None
     sampling: Any
     local_steps: Sequence[int] | None
+    random_steps: str | None
 
 
 class RunKeywords(SweepRunKeywords, total=False):
     """The fields of :class:`RunOptions` as keywords."""
 
     seed: int
+    until: str | None
 
 
 class SweepComputeKeywords(TypedDict, total=False):
@@ -179,6 +205,8 @@ class SimulationOptions:
             raise ValueError(
                 f"clients_per_round={shown(sampled)} must {whole}lie between 1 and the number of clients, {n}"
             )
+        if run.until is not None:
+            Until.parse(run.until).check(task)
         own = run.local_steps
         steps = None if own is None else array_of(own) if is_list(own) else np.asarray(own, object)
         if steps is not None and (steps.shape != (n,) or not np.issubdtype(steps.dtype, np.integer) or steps.min() < 1):

@@ -63,6 +63,9 @@ def simulate(
         - ``sampling``: ``"uniform"``, ``"all"``, lists of client ids (one per round), a boolean availability trace
           [rounds, N], a sampler of :mod:`losac.simulation.sampling`, or a function ``(round, rng, history) -> ids``.
         - ``local_steps``: one number of local steps per client, instead of the algorithm's own.
+        - ``random_steps``: ``"1:10"``: each client draws its number of local steps in each round, uniformly between
+          the two; instead of the algorithm's own.
+        - ``until``: ``"accuracy=0.9"``: stop at the first evaluation where a metric is there (a loss from above).
         - ``dtype``: of all arrays.
         - ``layout``: how the clients are laid out on the hardware; chosen by it if not given.
         - ``gradients``: ``"formed"`` forms every gradient; ``"factored"`` keeps those of dense layers as products of

@@ -37,7 +37,7 @@ from losac.task import Task
 
 Job = tuple[Algorithm, int]
 """An algorithm and the seed to run it with."""
-ONE_RUN_ONLY = ("seed", "layout", "store")
+ONE_RUN_ONLY = ("seed", "layout", "store", "until")
 """The options of a single run: many runs at once have their own seeds, and share layout and store."""
 
 
@@ -116,7 +116,8 @@ def sweep(
       task, algorithm: as for :func:`losac.simulate`; the grid's settings replace the algorithm's own.
       grid: setting → values to try.
       seeds: every combination is run with each.
-      run, compute: the options as values, as for :func:`losac.simulate`, except ``seed``, ``layout`` and ``store``.
+      run, compute: the options as values, as for :func:`losac.simulate`, except ``seed``, ``layout``, ``store`` and
+        ``until``.
       at_once: how many members run at once; by default as many as memory holds.
       progress: called with (members done, members in all).
       options: the fields of ``run`` and ``compute`` as keywords; ``rounds`` must be among them.

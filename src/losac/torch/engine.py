@@ -18,7 +18,7 @@ from losac.federation.eager import EagerWorker, check_means
 from losac.federation.shapes import decode
 from losac.federation.torch import start_params, start_state, torch_worker
 from losac.federation.work import Assignment, Kept, Message
-from losac.history.measured import NOBODY, Measurements
+from losac.history.measured import NOBODY, Measurements, Participation
 from losac.metrics.declared import is_whole
 from losac.simulation.engines.identity import Identity, admitted, fitted, identify
 from losac.simulation.engines.intervals import ends, pieces
@@ -27,6 +27,7 @@ from losac.simulation.options import SimulationOptions
 from losac.simulation.program import setup
 from losac.simulation.program.arrays import cast
 from losac.simulation.program.client import averages_by_weight, summed
+from losac.simulation.program.costs import drawn_steps
 from losac.simulation.sampling import Sampler
 from losac.task import Task
 from losac.torch import together
@@ -149,12 +150,12 @@ class Engine:
             if phase.chance is not None and not bool(_random.chance_uniform(phase_key) < phase.chance):
                 continue
             who = np.arange(self.clients) if phase.clients == "all" else ids
-            random_steps = int(steps) if steps is not None and phase is now else None
+            counts = self._random_steps(phase_index, who, steps) if phase is now else None
             content = self._own(_broadcast(phase_index, self.algorithm, r, server))
             message = Message(content, self.state.model_state)
             weights = self.weights[who] if averages_by_weight(phase) else np.ones(len(who), self.options.dtype)
             work = self._one_by_one if self.alone else self._at_once
-            total, change = work(phase_index, who, message, random_steps, weights)
+            total, change = work(phase_index, who, message, counts, weights)
             count = np.asarray(weights.sum(), self.options.dtype)
             if not count > 0:
                 continue
@@ -169,8 +170,16 @@ class Engine:
         finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(self.parameters()))
         self.broken = r + 1 if self.broken < 0 and not finite else self.broken
 
+    def _random_steps(self, phase_index: int, who: np.ndarray, steps: Any) -> np.ndarray | None:
+        """Return the clients' random numbers of steps, the method's or drawn by each; None if they are fixed."""
+        if steps is not None:
+            return np.full(len(who), int(steps))
+        drawn, visits = self.options.run.steps_range, Participation(who, np.full(len(who), self.state.round))
+        most = self.steps[phase_index]
+        return None if drawn is None else drawn_steps(self.options.seed, phase_index, visits, drawn[0], most)
+
     def _one_by_one(
-        self, phase_index: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
+        self, phase_index: int, who: np.ndarray, message: Message, steps: np.ndarray | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
         """Let each client work alone; return the sums of what they sent."""
         r, kept, rows = self.state.round, self.state.kept, self.state.rows
@@ -178,7 +187,16 @@ class Engine:
         total: Any = None
         for slot, i in enumerate(who.tolist()):
             sizes = self.clients, self.options.sampled
-            at = (self.options.seed, r, phase_index, i, slot, *sizes, float(self.weights[i]), steps)
+            at = (
+                self.options.seed,
+                r,
+                phase_index,
+                i,
+                slot,
+                *sizes,
+                float(self.weights[i]),
+                None if steps is None else int(steps[slot]),
+            )
             result = self.workers[i].work(Assignment(*at), message, _row(kept, i))
             _put(kept, i, result.kept)
             content = decode(now, phase_index, result.upload.content)
@@ -191,12 +209,12 @@ class Engine:
         return content, change
 
     def _at_once(
-        self, phase_index: int, who: np.ndarray, message: Message, steps: int | None, weights: np.ndarray
+        self, phase_index: int, who: np.ndarray, message: Message, steps: np.ndarray | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
         """Let all clients of a phase work at once; return the sum of what they sent."""
         now = plain(self.algorithm, self.state.round)
         phase, kept, rows = now.phases()[phase_index], self.state.kept, self.state.rows
-        counts = self.steps[phase_index][who] if steps is None else np.full(len(who), steps)
+        counts = self.steps[phase_index][who] if steps is None else steps
         clients = PhaseClients(who, self.task.data.offsets[:-1][who], self.sizes[who], counts)
         courses = Courses(
             phase.draw, (self.options.seed, self.state.round, phase_index), clients, int(self.sizes.max())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from losac._checks import check_count, check_flag, check_number, is_number, nearest, shown
-from losac.simulation.options import RunKeywords, SweepComputeKeywords, about
+from losac.simulation.options import SweepComputeKeywords, SweepRunKeywords, about
 
 Search = Literal["grid", "refine", "random", "optuna"]
 
@@ -60,9 +60,10 @@ class SearchOptions:
             raise ValueError(f"validation={shown(share)} must be a share between 0 and 1, such as 0.2, or None")
 
 
-class TuneKeywords(RunKeywords, SweepComputeKeywords, total=False):
+class TuneKeywords(SweepRunKeywords, SweepComputeKeywords, total=False):
     """The options of :func:`losac.tune` as keywords."""
 
+    seed: int
     search: Search
     trials: int | None
     metric: str | None

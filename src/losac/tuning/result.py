@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from losac._files import write_picture, write_whole
+from losac._own import name_of
 from losac.algorithms.contract import Algorithm
 from losac.runs.sections import Sections, to_toml
 from losac.tuning.space import Axis, Edge, Point
@@ -99,13 +100,15 @@ class Tuning:
             "search": self.search,
             "trials": len(self.trials),
             "seeds": list(self.seeds),
+            "rounds": self.rounds,
             "edges": dict(self.edges),
         }
         if self.target is not None:
             tuned |= {"target": self.target, "rounds_to": best.rounds_to}
         settings = {name: value for name, value in self.algorithm.settings().items() if name != "uploads" or value}
         run = {"clients_per_round": self.clients_per_round, "rounds": self.rounds, "dtype": self.dtype}
-        return {"algorithm": {"name": self.algorithm.label, **settings}, "simulation": run, "tuned": tuned}
+        name = name_of(type(self.algorithm), self.algorithm.label)
+        return {"algorithm": {"name": name, **settings}, "simulation": run, "tuned": tuned}
 
     def save(self, folder: str | Path, problem: Sections | None = None) -> list[Path]:
         """Write trials.csv, tuning.png, tuning.svg and best.toml; return their paths.

@@ -161,7 +161,7 @@ _STEPS = tuple(10 ** (k / 2) for k in range(-3, 5))
 _MANY_STEPS = tuple(10 ** (k / 9) for k in range(-14, 18))
 
 
-def default_space(algorithm_name: str, step_size: float) -> dict[str, list[float]]:
+def default_space(algorithm_name: str | type[Algorithm], step_size: float) -> dict[str, list[float]]:
     """Return the grid to tune an algorithm over: 32 points for every algorithm.
 
     The step sizes are relative to a base step and √10 apart. The second axis is what the algorithm declares in
@@ -169,7 +169,7 @@ def default_space(algorithm_name: str, step_size: float) -> dict[str, list[float
     without one gets 32 step sizes over the same range instead.
 
     Args:
-      algorithm_name: as in :data:`losac.algorithms.ALGORITHMS`.
+      algorithm_name: as in :data:`losac.algorithms.ALGORITHMS`, or a class of your own.
       step_size: the base step; the grid goes from 1/30 of it to a hundred times as much.
 
     >>> space = default_space("scaffold", 1e-3)
@@ -180,12 +180,13 @@ def default_space(algorithm_name: str, step_size: float) -> dict[str, list[float
     >>> {name: len(values) for name, values in default_space("dsgd", 1e-3).items()}
     {'step_size': 32}
     """
-    if not isinstance(algorithm_name, str) or algorithm_name not in ALGORITHMS:
+    own = isinstance(algorithm_name, type) and issubclass(algorithm_name, Algorithm)
+    if not own and (not isinstance(algorithm_name, str) or algorithm_name not in ALGORITHMS):
         known = list(ALGORITHMS)
         hint = nearest(algorithm_name, known)
         raise ValueError(f"no default space for {algorithm_name!r}{hint}; there is one for {', '.join(known)}")
     if not is_number(step_size) or not step_size > 0:
         raise ValueError(f"step_size={step_size!r} must be a positive number, around which the grid is laid")
-    second = ALGORITHMS[algorithm_name].tuned
+    second = (algorithm_name if isinstance(algorithm_name, type) else ALGORITHMS[algorithm_name]).tuned
     steps = [step_size * factor for factor in (_STEPS if second else _MANY_STEPS)]
     return {"step_size": steps, **{name: list(values) for name, values in second.items()}}

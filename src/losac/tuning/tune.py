@@ -32,7 +32,7 @@ from losac.tuning.result import Tuning
 from losac.tuning.space import Axis, Point, Range, check_space, edge
 from losac.tuning.trials import AllDivergedError, Evaluate, Goal, Trial, make_trial, ranked
 
-NOT_TUNED = ("layout", "store")
+NOT_TUNED = ("layout", "store", "until")
 """Options of a single run: points run together, and are laid out and kept together."""
 _TRIALS = 32
 _EVALUATIONS = 50

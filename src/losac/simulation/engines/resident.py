@@ -90,7 +90,8 @@ class ResidentEngine:
         With ``live`` the sampler is asked before every round, since it looks at the history.
         """
         clients, layout = self.task.data.num_clients, self.shape.layout
-        calls = Calls(int(self.state.round), stops, self.options.sampled, alone=bool(self.whole), live=live)
+        alone = bool(self.whole) or self.options.run.until is not None  # a run ends at the evaluation that is there
+        calls = Calls(int(self.state.round), stops, self.options.sampled, alone=alone, live=live)
         for part in calls:
             schedule = calls.blank(self.options.sampled)
             visits = fill(schedule, part, sampler, self.options.seed, clients, history() if live else None)

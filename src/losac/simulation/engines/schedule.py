@@ -30,7 +30,7 @@ class Calls:
       start: the round to begin after.
       stops: the rounds to evaluate at.
       width: clients per round, of all runs at once.
-      alone: one evaluation per call, for metrics of all rows at once.
+      alone: one evaluation per call, for metrics of all rows at once, or for a run that may end at any.
       live: one piece per call, for a sampler that looks at the history.
     """
 

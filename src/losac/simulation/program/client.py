@@ -25,13 +25,15 @@ from losac.trees import Array, Tree, map_trees, sub
 class PhaseShape(NamedTuple):
     """Static facts about a phase's local work; ``steps`` is None where clients differ in it or it is random.
 
-    ``factoring`` says how gradients are kept as products; None: they are formed.
+    ``factoring`` says how gradients are kept as products; None: they are formed. With ``least``, each client draws its
+    number of steps in each round, from that number to its own.
     """
 
     cut: Cut
     steps: int | None
     passes: int
     factoring: Factoring | None = None
+    least: int | None = None
 
 
 class ClientShape(NamedTuple):
@@ -162,6 +164,8 @@ def train(
     steps = visit.steps if phase is visit.algorithm else None  # a random number of steps is the algorithm's own
     if steps is None:
         steps = resident.steps[visit.phase_index, visit.client] if form.steps is None else form.steps
+        if form.least is not None:
+            steps = _random.own_steps(visit.key, form.least, steps)
     stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
     loss = _loss(shape, resident, visit)
     factoring = form.factoring

@@ -78,7 +78,8 @@ def dense_table(algorithm: Algorithm, params: Tree, *lead: int) -> Tree:
 class Meter(NamedTuple):
     """Prices the rounds of one run by what was measured on its program.
 
-    ``steps`` are the clients' numbers of local steps [phases, N].
+    ``steps`` are the clients' numbers of local steps [phases, N]. With ``least`` they are the most that clients draw,
+    in each round, for the method's own phase.
     """
 
     algorithm: Algorithm
@@ -86,6 +87,7 @@ class Meter(NamedTuple):
     sizes: np.ndarray
     steps: np.ndarray
     costs: tuple[Costs, ...]
+    least: int | None = None
 
     def price(self, measured: Measurements, first: int) -> np.ndarray:
         """Return the costs [pieces, costs] of each piece; the first piece begins after round ``first``."""
@@ -105,7 +107,9 @@ class Meter(NamedTuple):
         for index, (phase, cost) in enumerate(zip(self.algorithm.phases(), self.costs)):
             took = chance.took_place[index]
             steps = chance.steps if phase is self.algorithm else None
-            if phase.clients == "all":  # rounds with the same number of steps cost the same
+            if self.least is not None and phase is self.algorithm:
+                parties = [self._drawn(index, visits if phase.clients != "all" else _everyone(everybody, first, took))]
+            elif phase.clients == "all":  # rounds with the same number of steps cost the same
                 kinds, times = np.unique(took[took] if steps is None else steps[took], return_counts=True)
                 parties = [
                     (everybody, self.steps[index] if steps is None else kind, n) for kind, n in zip(kinds, times)
@@ -120,6 +124,37 @@ class Meter(NamedTuple):
                 spent = {"bytes_up": cost.up * len(who), "bytes_down": cost.down * len(who), "gradients": gradients}
                 total += times * np.array([spent[name] for name in COSTS])
         return total
+
+    def _drawn(self, phase_index: int, visits: Participation) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return who works, with their random numbers of local steps."""
+        drawn = drawn_steps(self.seed, phase_index, visits, self.least, self.steps[phase_index])
+        return visits.ids, drawn, 1
+
+
+def drawn_steps(seed: int, phase_index: int, visits: Participation, least: Any, most: np.ndarray) -> np.ndarray:
+    """Return the random numbers of local steps of some visits, as the program draws them; ``most`` [N] of all."""
+    count = len(visits.ids)
+    roomy = max(64, 1 << max(0, count - 1).bit_length())  # few different lengths: each is compiled separately
+    rounds, ids, most = (
+        np.resize(np.append(values, 0), roomy).astype(np.int32)
+        for values in (visits.rounds, visits.ids, most[visits.ids])
+    )
+    return np.asarray(_own_steps(_random.run_key(seed), phase_index, rounds, ids, least, most))[:count]
+
+
+def _everyone(everybody: np.ndarray, first: int, took: np.ndarray) -> Participation:
+    """Return the visits of all clients in the rounds that take place."""
+    rounds = first + np.flatnonzero(took)
+    return Participation(np.tile(everybody, len(rounds)), np.repeat(rounds, len(everybody)))
+
+
+@jax.jit
+def _own_steps(key: Array, phase_index: Any, rounds: Array, ids: Array, least: Any, most: Array) -> Array:
+    def one(round_index: Array, client: Array, most: Array) -> Array:
+        of_phase = _random.phase_key(_random.round_key(key, round_index), phase_index)
+        return _random.own_steps(_random.client_key(of_phase, client), least, most)
+
+    return jax.vmap(one)(rounds, ids, most)
 
 
 class Luck(NamedTuple):

@@ -81,6 +81,7 @@ def check_loss(task: Task, model: Callable[[], tuple[Tree, Tree, Tree]], dtype: 
 
 
 def _is_own(loss: Any) -> bool:
+    loss = loss.loss if isinstance(loss, losses.Decayed) else loss
     return type(loss).__module__ == losses.__name__ and isinstance(loss.model, Convolutional | Dense | Inner)
 
 

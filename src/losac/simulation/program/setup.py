@@ -76,14 +76,15 @@ def program_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) 
             f"{options.compute.table_dtype!r} would round it away: use either uploads or table_dtype"
         )
     sizes = np.asarray(task.data.sizes)
-    random_steps = algorithm.at(0).draw_steps(0.5) is not None
+    random_steps, drawn = algorithm.at(0).draw_steps(0.5) is not None, options.run.steps_range
     phases = []
     for phase in algorithm.phases():
         counts = step_counts(phase, algorithm, sizes, options)
         passes = drawing.pass_count(phase.draw, sizes, counts)
-        varies = counts.min() != counts.max() or (random_steps and phase is algorithm)
+        least = drawn[0] if drawn is not None and phase is algorithm else None
+        varies = counts.min() != counts.max() or (random_steps and phase is algorithm) or least is not None
         static = None if varies else int(counts[0])
-        phases.append(PhaseShape(drawing.cut(phase.draw, sizes), static, passes))
+        phases.append(PhaseShape(drawing.cut(phase.draw, sizes), static, passes, least=least))
     client = ClientShape(
         Objective.of(task),
         task.reduction,
@@ -218,7 +219,10 @@ _initial = tracked(static=1)(initial_state)
 
 def step_counts(phase: Any, algorithm: Algorithm, sizes: np.ndarray, options: SimulationOptions) -> np.ndarray:
     """Return every client's number of local steps in a phase: their own, or as the phase draws its data."""
-    own = options.local_steps if phase is algorithm else None
+    own, drawn = (options.local_steps, options.run.steps_range) if phase is algorithm else (None, None)
+    if drawn is not None:
+        _check_random_steps(algorithm, drawn)
+        own = np.full(len(sizes), drawn[1])
     counts = drawing.step_counts(phase.draw, sizes) if own is None else drawing.check_steps(own)
     if phase is algorithm and algorithm.same_steps and counts.min() != counts.max():
         raise ValueError(
@@ -227,6 +231,15 @@ def step_counts(phase: Any, algorithm: Algorithm, sizes: np.ndarray, options: Si
             "the algorithm one number of local_steps"
         )
     return counts
+
+
+def _check_random_steps(algorithm: Algorithm, drawn: tuple[int, int]) -> None:
+    """Refuse random numbers of local steps for methods that draw their own, or need the same of all clients."""
+    said = f"random_steps={drawn[0]}:{drawn[1]}"
+    if algorithm.at(0).draw_steps(0.5) is not None:
+        raise ValueError(f"{algorithm.label} draws its own number of local steps, so {said} cannot be used")
+    if algorithm.same_steps and drawn[0] != drawn[1]:
+        raise ValueError(f"{algorithm.label} needs equally many local steps of all clients, so {said} cannot be used")
 
 
 def all_step_counts(algorithm: Algorithm, sizes: np.ndarray, options: SimulationOptions) -> np.ndarray:
