@@ -63,6 +63,7 @@ def simulate(
         - ``sampling``: ``"uniform"``, ``"all"``, lists of client ids (one per round), a boolean availability trace
           [rounds, N], a sampler of :mod:`losac.simulation.sampling`, or a function ``(round, rng, history) -> ids``.
         - ``local_steps``: one number of local steps per client, instead of the algorithm's own.
+        - ``attackers``: clients that lie, from :mod:`losac.simulation.attackers` (docs/robust.md).
         - ``dtype``: of all arrays.
         - ``layout``: how the clients are laid out on the hardware; chosen by it if not given.
         - ``gradients``: ``"formed"`` forms every gradient; ``"factored"`` keeps those of dense layers as products of
