@@ -18,7 +18,7 @@ the largest unit would hide lies in the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -87,6 +87,17 @@ def aggregate(stages: Sequence[Stage], key: Any, uploads: Tree, active: Array, r
     found = {name: _part(stages, key, part, active, name in recorded) for name, part in parts(uploads).items()}
     totals, shares = ({name: one[k] for name, one in found.items()} for k in range(2))
     return Collected(replaced(uploads, totals), replaced(uploads, shares))
+
+
+def told(shares: Tree, recorded: Sequence[str]) -> dict[str, Tree]:
+    """Return of the shares what clients must be told: those of the parts that they record."""
+    return {name: part for name, part in parts(shares).items() if name in recorded}
+
+
+def accepted(upload: Tree, share: Mapping[str, Tree]) -> Tree:
+    """Return a client's upload as the server used it, from what it was told."""
+    used = {name: map_trees(lambda a, u: a * u, share[name], part) for name, part in parts(upload).items() if name in share}
+    return replaced(upload, used)
 
 
 def _part(stages: Sequence[Stage], key: Any, part: Tree, active: Array, recorded: bool) -> Collected:

@@ -196,7 +196,7 @@ class Algorithm(Phase):
     epochs: int | None = count(default=None, kw_only=True)
     uploads: tuple[Transform, ...] = node(default=(), kw_only=True)
     """Transforms of the upload, applied in this order before it leaves the client."""
-    aggregation: tuple[Stage, ...] = node(default=(), kw_only=True)
+    aggregation: tuple[Stage, ...] = node(default=(), kw_only=True, silent=True)
     """What the server does with the uploads instead of summing them: mixings, and an aggregator as the last."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -355,6 +355,12 @@ class Algorithm(Phase):
             return ()
         return self.recorded or tuple(parts(upload))
 
+    @property
+    def acknowledges(self) -> bool:
+        """Whether clients must be told which share of their upload was used."""
+        records = type(self).record is not Algorithm.record
+        return records and bool(self.aggregation) and self.aggregation[-1].acknowledged  # type: ignore[attr-defined]
+
     def credit(self, upload: Tree) -> Tree:
         """Return what an upload adds to the server's sum over all clients' states; () if there is no such sum."""
         return ()
@@ -387,7 +393,7 @@ class Algorithm(Phase):
         The aggregation may change: clients record what was accepted.
         """
         everything = {**self.settings(), "blocks": self.draw.blocks, SAMPLED: sampled}
-        del everything["aggregation"]
+        everything.pop("aggregation", None)
         free = everything.keys() - {"uploads"} if self.keeps_only_the_model else self.free
         return {name: value for name, value in everything.items() if name not in free}
 

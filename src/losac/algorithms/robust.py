@@ -85,7 +85,7 @@ class GeometricMedian(Aggregator):
     smoothing: Number = number(default=1e-3, domain=POSITIVE)
 
     def weigh(self, uploads: Array, active: Array) -> Array:
-        """Iterate until the point moves by less than a thousandth of ν, 1000 times at most."""
+        """Iterate until the point moves by less than a tenth of ν, 100 times at most."""
         n = active.sum()
         start = median_weights(uploads, active)
         centre = (start * uploads).sum(0)
@@ -99,7 +99,7 @@ class GeometricMedian(Aggregator):
 
         def going(carry: Any) -> Any:
             _, moved, times = carry
-            return (moved > 1e-3 * nu) & (times < 1000)
+            return (moved > 0.1 * nu) & (times < 100)
 
         def step(carry: Any) -> Any:
             z, _, times = carry

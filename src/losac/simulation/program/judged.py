@@ -88,7 +88,7 @@ def judged(shape: ProgramShape, problem: ProgramInputs, phase: JudgedPhase, stor
         return Message(content, change), store
     stages, key = algorithm.aggregation, _random.aggregation_key(shared.key)
     total, shares = aggregate(stages, key, sent, cohort.active, recorded)
-    if not (recorded and stages[-1].acknowledged):
+    if not (recorded and algorithm.acknowledges):
         return Message(total, change), store
 
     def record(given: Any, who: ClientSlot, row: ClientState, view: View | None) -> tuple[Tree, Any, View | None]:
