@@ -54,6 +54,8 @@ METHODS = {
     "mifa": A.mifa(0.2, 2, 1),
     "vrl_sgd": A.vrl_sgd(0.2, 2, 1),
     "tamuna": A.tamuna(0.2, blocks=1, probability=0.5),
+    "losac, robust": A.losac(0.2, 2, BLOCKS, scaling="exact", aggregation=(A.geometric_median(),)),
+    "scaffold, robust": A.scaffold(0.2, 2, 1, aggregation=(A.coordinate_median(),)),
 }
 ZERO_SUMS = {
     "vrl_sgd": lambda x, state: (x - state.q) / state.length,
@@ -124,6 +126,18 @@ class QuickWorker:
         upload, state = phase.end(here, message.content, state, local)
         found = map_trees(np.asarray, (upload, state))
         return Result(Message(found[0]), Kept(found[1], (), kept.table if table is None else table), 1.0)
+
+    def settle(self, task: Assignment, upload: Any, accepted: Any, kept: Kept) -> Kept:
+        algorithm = self.algorithm.at(task.round)
+        rng, draw = np.random.default_rng([task.seed, task.round, task.client]), algorithm.draw
+        here = Local(task.clients, task.sampled, None, draw.blocks, draw.steps, self.gradient, task.slot, None)
+        state, change = algorithm.record(here, upload, accepted, kept.state)
+        if not jax.tree.leaves(change):
+            return kept._replace(state=map_trees(np.asarray, state))
+        visited = np.unique([int(rng.integers(draw.blocks)) for _ in range(task.steps or draw.steps)])
+        table = kept.table.copy()
+        table[visited] += change / len(visited)
+        return kept._replace(table=table)
 
     def evaluate(self, params: Any, model_state: Any) -> dict[str, float]:
         return {}

@@ -6,6 +6,8 @@ A run follows from its seed. Each name below is a function in this file, and eac
                      └─ round_key(r) ─┬─ steps_uniform     the random number of local steps
                                       └─ phase_key(k) ─┬─ chance_uniform    whether the phase takes place
                                                        ├─ sum_noise_key     noise on the sum of the uploads
+                                                       ├─ aggregation_key ── stage_key(n)    how uploads are grouped
+                                                       ├─ lie_key           what lying clients draw
                                                        ├─ common_key(N)     what all clients of the phase share
                                                        └─ client_key(i) ─┬─ own_steps       how many local steps
                                                                          ├─ block_key(t)    the block of step t
@@ -101,6 +103,35 @@ def chance_uniform(of_phase: Array) -> Array:
 def sum_noise_key(of_phase: Array) -> Array:
     """Return the key of the noise that the server adds to the sum of the uploads: a function of the phase."""
     return _fold(of_phase, _LAST - 2)
+
+
+def aggregation_key(of_phase: Array) -> Array:
+    """Return the key of the stages of an aggregation: a function of the phase."""
+    return _fold(of_phase, _LAST - 3)
+
+
+def stage_key(of_aggregation: Array, stage_index: Any) -> Array:
+    """Return the key of one stage: a function of the aggregation's key and the stage's index."""
+    return _fold(of_aggregation, stage_index)
+
+
+def bucket_order(of_stage: Array, count: int) -> Array:
+    """Return random numbers whose order deals uploads to groups: a function of the stage's key."""
+    from jax import numpy, random
+
+    return random.uniform(of_stage, (count,), numpy.float32)
+
+
+def lie_key(of_phase: Array) -> Array:
+    """Return the key of what lying clients draw together: a function of the phase."""
+    return _fold(of_phase, _LAST - 4)
+
+
+def lies(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return what liars draw: a function of the key of a part of their uploads."""
+    from jax import random
+
+    return random.normal(key, shape, dtype)
 
 
 def common_key(of_phase: Array, clients: Any) -> Array:
@@ -273,6 +304,11 @@ def shared_generator(seed: int) -> Generator:
 def client_generator(seed: int, client: int) -> Generator:
     """Return the generator of a client's synthetic rows, or a group's: a function of the data's seed and its index."""
     return np.random.default_rng([seed, client])
+
+
+def liars_generator(seed: int) -> Generator:
+    """Return the generator that chooses which clients lie: a function of the attackers' seed."""
+    return np.random.default_rng([seed, _LAST + 2])
 
 
 def held_out_generator(seed: int) -> Generator:

@@ -47,9 +47,12 @@ def count(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"count": True})
 
 
-def node(*, default: Any = dataclasses.MISSING, kw_only: bool = False) -> Any:
-    """Declare a field that itself holds settings (a pytree)."""
-    return dataclasses.field(default=default, kw_only=kw_only, metadata={"node": True})
+def node(*, default: Any = dataclasses.MISSING, kw_only: bool = False, silent: bool = False) -> Any:
+    """Declare a field that itself holds settings (a pytree).
+
+    A ``silent`` one is not named where it has its default: it came later, and records without it are still right.
+    """
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"node": True, "silent": silent})
 
 
 def is_schedule(value: Any) -> bool:
@@ -123,8 +126,10 @@ class Settings:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata.get("words")}  # type: ignore[arg-type]
 
     def settings(self) -> dict[str, Any]:
-        """All fields by name, for tables and files."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}  # type: ignore[arg-type]
+        """All fields by name, for tables and files; without silent ones at their default."""
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}  # type: ignore[arg-type]
+        silent = {f.name: f.default for f in dataclasses.fields(self) if f.metadata.get("silent")}  # type: ignore[arg-type]
+        return {name: value for name, value in found.items() if not (name in silent and value == silent[name])}
 
     def __repr__(self) -> str:
         defaults = {f.name: f.default for f in dataclasses.fields(self)}  # type: ignore[arg-type]

@@ -47,7 +47,8 @@ from losac._devices import prepare_jax
 from losac._extras import need
 from losac._seeds import check_seed
 from losac.algorithms.contract import Algorithm
-from losac.algorithms.privacy import Gaussian, parts
+from losac.algorithms.parts import parts
+from losac.algorithms.privacy import Gaussian
 from losac.simulation.engines.resident import ResidentEngine, precision
 from losac.simulation.options import SimulationOptions
 from losac.simulation.program.setup import check_algorithm

@@ -21,7 +21,7 @@ from losac.adapters import lowrank
 from losac.adapters.lowrank import LowRank
 from losac.models.frozen import Trainable, dotted, is_chosen
 from losac.models.trained import Trained
-from losac.trees import Array, Tree, check_params, map_trees
+from losac.trees import Array, Tree, check_params
 
 Factors = Mapping[str, Mapping[str, Array]]
 """By the name of a matrix: ``{"a": A, "b": B}``, [r, inputs] and [outputs, r]."""

@@ -1,5 +1,6 @@
 """The algorithms, each one small file of pure functions; ``ALGORITHMS`` lists them all by name."""
 
+from losac.algorithms.aggregation import Aggregator, Mixing
 from losac.algorithms.compression import Qsgd as qsgd
 from losac.algorithms.compression import RandomK as random_k
 from losac.algorithms.compression import TopK as top_k
@@ -45,6 +46,14 @@ from losac.algorithms.padamfed import Padamfed as padamfed
 from losac.algorithms.padamfed import PadamfedVr as padamfed_vr
 from losac.algorithms.pp_marina import PpMarina as pp_marina
 from losac.algorithms.privacy import Gaussian as gaussian
+from losac.algorithms.robust import Bucketing as bucketing
+from losac.algorithms.robust import CentredClipping as centred_clipping
+from losac.algorithms.robust import CoordinateMedian as coordinate_median
+from losac.algorithms.robust import GeometricMedian as geometric_median
+from losac.algorithms.robust import Krum as krum
+from losac.algorithms.robust import MultiKrum as multi_krum
+from losac.algorithms.robust import NearestMixing as nearest_mixing
+from losac.algorithms.robust import TrimmedMean as trimmed_mean
 from losac.algorithms.scaffnew import Scaffnew as scaffnew
 from losac.algorithms.scaffold import Scaffold as scaffold
 from losac.algorithms.server_distances import ServerDog as server_dog
@@ -111,18 +120,28 @@ __all__ = [  # noqa: RUF022 (first the algorithms that the paper names, then the
     "server_dowg",
     "server_prodigy",
     "ALGORITHMS",
+    "Aggregator",
     "Algorithm",
     "Federation",
     "Local",
     "LocalMethod",
+    "Mixing",
     "Phase",
     "Received",
     "Transform",
+    "bucketing",
+    "centred_clipping",
+    "coordinate_median",
     "gaussian",
+    "geometric_median",
+    "krum",
+    "multi_krum",
     "names",
+    "nearest_mixing",
     "qsgd",
     "random_k",
     "top_k",
+    "trimmed_mean",
 ]
 
 ALGORITHMS: dict[str, type[Algorithm]] = {

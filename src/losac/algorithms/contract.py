@@ -19,7 +19,9 @@ from jaxtyping import Int, Key, Num
 
 from losac._checks import shown
 from losac._settings import POSITIVE, Number, Settings, choice, count, node, number, snake_case
+from losac.algorithms.aggregation import Stage, check_stages
 from losac.algorithms.facts import Axis, Example, Scale, Theory
+from losac.algorithms.parts import parts
 from losac.algorithms.transform import Transform
 from losac.trees import Array, OfBlocks, OfClients, Tree, squared_norm, zeros
 
@@ -171,6 +173,8 @@ class Algorithm(Phase):
     """Whether it handles a regulariser Ψ by proximal steps."""
     partial: ClassVar[bool] = True
     """Whether clients may be sampled; else every round needs all of them."""
+    recorded: ClassVar[tuple[str, ...]] = ()
+    """The parts of an upload that ``record`` reads; all if it is empty."""
     server_rows: ClassVar[bool] = False
     """Whether the server keeps a state for each client, and so must see single uploads (``receive``)."""
     same_steps: ClassVar[bool] = False
@@ -192,6 +196,8 @@ class Algorithm(Phase):
     epochs: int | None = count(default=None, kw_only=True)
     uploads: tuple[Transform, ...] = node(default=(), kw_only=True)
     """Transforms of the upload, applied in this order before it leaves the client."""
+    aggregation: tuple[Stage, ...] = node(default=(), kw_only=True, silent=True)
+    """What the server does with the uploads instead of summing them: mixings, and an aggregator as the last."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -225,6 +231,7 @@ class Algorithm(Phase):
                 "transform leaves out, and error feedback would send it twice; use error_feedback=False"
             )
         self._validate_uploads()
+        self._validate_aggregation()
         if self.table and self.batch_size:
             raise ValueError(
                 f"{self.label} remembers one gradient for each fixed block of a client's data, so batch_size="
@@ -253,6 +260,27 @@ class Algorithm(Phase):
                     f"{self.label} weighs the uploads in their sum, where {transform} counts on each as it was sent: "
                     "use weighting='loss', or noise_at='client'"
                 )
+
+    def _validate_aggregation(self) -> None:
+        """Refuse an aggregation where the server needs more than a sum, or another sum."""
+        check_stages(self.label, self.aggregation)
+        if not self.aggregation:
+            return
+        if self.server_rows:
+            raise ValueError(
+                f"{self.label} keeps a state for each client at the server and reads every upload by itself, so its "
+                "sum cannot be replaced by a robust one: use a method without such a state, or no aggregation"
+            )
+        if any(transform.on_the_sum for transform in self.uploads):
+            raise ValueError(
+                f"{self.label}: the noise at the server is right for a plain sum, which one upload can change by its "
+                "bound; with aggregation=… say noise_at='client'"
+            )
+        if getattr(self, "weighting", "loss") == "average":
+            raise ValueError(
+                f"{self.label}: weighting='average' believes each client's number of rows, with which a liar outvotes "
+                "all others; with aggregation=… use weighting='loss'"
+            )
 
     @property
     def draw(self) -> Draw:
@@ -321,6 +349,18 @@ class Algorithm(Phase):
         """
         return client, ()
 
+    def records(self, upload: Tree) -> tuple[str, ...]:
+        """Return the names of the parts of an upload that the client records."""
+        if type(self).record is Algorithm.record:
+            return ()
+        return self.recorded or tuple(parts(upload))
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether clients must be told which share of their upload was used."""
+        records = type(self).record is not Algorithm.record
+        return records and bool(self.aggregation) and self.aggregation[-1].acknowledged  # type: ignore[attr-defined]
+
     def credit(self, upload: Tree) -> Tree:
         """Return what an upload adds to the server's sum over all clients' states; () if there is no such sum."""
         return ()
@@ -351,8 +391,10 @@ class Algorithm(Phase):
         """Return what must not change while the state is kept: all settings and S, except the free ones.
 
         Whether a setting is a word or a number always decides what the server keeps.
+        The aggregation may change: clients record what was accepted.
         """
         everything = {**self.settings(), "blocks": self.draw.blocks, SAMPLED: sampled}
+        everything.pop("aggregation", None)
         free = everything.keys() - {"uploads"} if self.keeps_only_the_model else self.free
         kinds = {name: value if isinstance(value, str) else "a number" for name, value in self.worded().items()}
         return {name: value for name, value in everything.items() if name not in free} | kinds

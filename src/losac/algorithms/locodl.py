@@ -97,6 +97,7 @@ class Locodl(Scaffnew):
     """
 
     title = "LoCoDL"
+    recorded = ("x",)
     tuned = PROBABILITIES
     example = Example(0.3, local_steps=None, settings=SETTINGS)
     theory = (Theory(EXACT, REFUSED, REFUSED),)

@@ -100,6 +100,7 @@ class Losac(LocalMethod):
 
     table = True
     composite = True
+    recorded = ("phi",)
     tailored_steps = (
         "its local step is the whole estimate φ − y + g of the global gradient, and clipping a part of it or passing "
         "it through momentum or Adam would leave the drift that the estimate is there to cancel"

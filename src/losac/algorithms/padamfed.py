@@ -81,6 +81,7 @@ class Padamfed(LocalMethod):
     """
 
     title = "PAdaMFed"
+    recorded = ("c",)
     tuned = axis()
     example = Example(lambda scale: 1.0, settings={"horizon": 30})
     theory = (Theory(BIASED, BIASED, BIASED),)

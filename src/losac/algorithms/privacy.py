@@ -16,6 +16,7 @@ from losac import _random
 from losac._checks import is_number
 from losac._settings import NONNEGATIVE, POSITIVE, Number, choice, node, number
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.parts import parts, replaced
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, map_trees, squared_norm
 
@@ -124,24 +125,7 @@ class Gaussian(Transform):
             name: function(part_index, bound, part)
             for part_index, (bound, (name, part)) in enumerate(zip(bounds, found.items()))
         }
-        return upload._replace(**changed) if hasattr(upload, "_fields") else changed[WHOLE]
-
-
-WHOLE = "upload"
-"""The name of the only part of an upload that is not a named tuple."""
-
-
-def parts(upload: Tree) -> dict[str, Tree]:
-    """Return the parts of an upload by name: the fields that hold arrays, or the whole.
-
-    >>> import numpy as np
-    >>> from losac.algorithms.losac import Pair
-    >>> list(parts(Pair(np.zeros(2), np.zeros(2)))), list(parts({"w": np.zeros(2), "b": np.zeros(1)}))
-    (['x', 'phi'], ['upload'])
-    """
-    if not hasattr(upload, "_fields"):
-        return {WHOLE: upload}
-    return {name: part for name, part in zip(upload._fields, upload) if jax.tree.leaves(part)}
+        return replaced(upload, changed)
 
 
 def refuse_model_state(algorithm: Algorithm, model_state: Tree) -> None:

@@ -58,6 +58,7 @@ class Scaffold(LocalMethod):
     )
 
     composite = True
+    recorded = ("c",)
     tailored_steps = (
         "c_i is read off the distance travelled, (x − w)/(Kη), which is the mean gradient only for plain steps of "
         "length η; with momentum, Adam or clipping the control variates would no longer cancel the drift"

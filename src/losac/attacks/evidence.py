@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from losac.algorithms.privacy import Gaussian, parts
+from losac.algorithms.parts import parts
+from losac.algorithms.privacy import Gaussian
 from losac.attacks.algebra import Estimate
 from losac.attacks.layers import labels_in, row_space
 from losac.attacks.parts import ModelParts

@@ -74,7 +74,8 @@ class Member(NamedTuple):
     ``client`` is its number, ``weight`` N·p_i, ``accepted`` the token of the last round accepted from it, ``credit``
     the sum of its credits where a ledger is kept, and ``row`` what the algorithm keeps for it at the server. ``key`` is
     the fingerprint of the node's key, to which the name is bound; empty where nodes have none. ``moved`` is the sum of
-    the norms of its credits: what it holds can be no larger.
+    the norms of its credits: what it holds can be no larger. ``share`` is how much was used of what was accepted last,
+    where the server does not just sum.
     """
 
     client: int
@@ -85,6 +86,7 @@ class Member(NamedTuple):
     row: Tree = None
     key: str = ""
     moved: float = 0.0
+    share: Mapping[str, Tree] | None = None
 
 
 class Book(NamedTuple):

@@ -34,7 +34,8 @@ def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]
     for k, (name, member) in enumerate(book.members.items()):
         members[name] = {"client": member.client, "rows": member.rows, "weight": member.weight}
         members[name] |= {"accepted": member.accepted, "has_credit": member.credit is not None, "key": member.key}
-        members[name] |= {"moved": member.moved}
+        members[name] |= {"moved": member.moved, "has_share": member.share is not None}
+        arrays[f"share {k}"] = jax.tree.leaves(member.share)
         arrays[f"credit {k}"] = jax.tree.leaves(member.credit)
         arrays[f"row {k}"] = jax.tree.leaves(member.row)
     values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log, "about": about}
@@ -60,9 +61,10 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
     members = {}
     for k, (name, about) in enumerate(record.values["members"].items()):
         credit = fill(setting.no_credit, record.arrays[f"credit {k}"]) if about.pop("has_credit") else None
-        members[name] = Member(
-            **{"moved": float("inf")} | about, credit=credit, row=fill(row_like, record.arrays[f"row {k}"])
-        )
+        told = about.pop("has_share", False)
+        share = fill(setting.share_like, record.arrays[f"share {k}"]) if told else None
+        row = fill(row_like, record.arrays[f"row {k}"])
+        members[name] = Member(**{"moved": float("inf")} | about, credit=credit, row=row, share=share)
     plain = {name: record.values[name] for name in PLAIN}
     bounds = {kind: Tracked(*each) for kind, each in record.values.get("bounds", {}).items()}
     return Book(**plain, **trees, members=members, bounds=bounds), list(record.values["log"])

@@ -14,6 +14,7 @@ from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import refuse_model_state
 from losac.federation.evaluate import evaluate
 from losac.federation.secret import secret_for
+from losac.federation.settle import settled
 from losac.federation.work import Assignment, Kept, Message, Result
 from losac.simulation.engines.resident import precision
 from losac.simulation.options import ComputeOptions, RunOptions, SimulationOptions
@@ -95,6 +96,10 @@ class CompiledWorker:
             found = map_trees(np.asarray, (payload, change, row, table))
         payload, change, row, table = found
         return Result(Message(payload, change), Kept(row.state, row.transforms, table), self._gradients(task, prices))
+
+    def settle(self, task: Assignment, upload: Tree, accepted: Tree, kept: Kept) -> Kept:
+        """Return what is kept once it is known how much of the upload the server used."""
+        return settled(self, task, upload, accepted, kept)
 
     def with_algorithm(self, algorithm: Algorithm) -> CompiledWorker:
         """Return a client with the same data that runs another algorithm."""

@@ -25,6 +25,7 @@ from losac.algorithms.walk import Border, Sending, Step, walk
 from losac.federation.arrays import Entries, as_numpy, border, dtype_of
 from losac.federation.draws import LocalWork, local_work, plain
 from losac.federation.secret import secret_for
+from losac.federation.settle import settled
 from losac.federation.shapes import transform_states
 from losac.federation.work import Assignment, Kept, Message, Result
 from losac.prox import Regularizer
@@ -131,6 +132,10 @@ class EagerWorker:
         dtype = dtype_of(message.content)
         with precision(dtype):
             return self._walk(local_work(self.algorithm, task, self.rows, self.local_steps), message, kept, dtype)
+
+    def settle(self, task: Assignment, upload: Tree, accepted: Tree, kept: Kept) -> Kept:
+        """Return what is kept once it is known how much of the upload the server used."""
+        return settled(self, task, upload, accepted, kept, self.local_steps)
 
     def with_algorithm(self, algorithm: Algorithm) -> EagerWorker:
         """Return a client with the same data that runs another algorithm."""

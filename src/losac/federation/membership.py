@@ -138,7 +138,10 @@ def ask_holdings(setting: Setting, book: Book, present: Iterable[str]) -> dict[s
         member = book.members[name]
         if member.accepted != NOTHING:
             task = assignment(setting, book, member, 0, 0, None)
-            found[name] = Order("hold", book.token, member.accepted, task, start=book.first, name=name, key=member.key)
+            found[name] = Order(
+                "hold", book.token, member.accepted, task, start=book.first, name=name, key=member.key,
+                share=member.share,
+            )  # fmt: skip
     return found
 
 

@@ -7,15 +7,17 @@ the client knows which of both is true. docs/protocol.md describes the whole pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
+from losac.algorithms.aggregation import accepted
 from losac.algorithms.contract import Federation
 from losac.federation.durable import Record
 from losac.federation.errors import RefusedError
-from losac.federation.shapes import own_phase_index, payload_like
+from losac.federation.shapes import decode, own_phase_index, payload_like
 from losac.federation.vault import Vault
 from losac.federation.work import Assignment, Kept, Message, Worker
 from losac.trees import Tree, map_trees
@@ -32,7 +34,8 @@ class Order(NamedTuple):
 
     ``accepted`` is the token of the last round that the server accepted from this client; ``follows`` says that the
     phase continues an earlier one of the same round; ``start`` is x⁰, for clients without an accepted round.
-    ``name`` and ``key`` are the client's, as the book binds them.
+    ``name`` and ``key`` are the client's, as the book binds them. ``share`` says how much of what was accepted last the
+    server used, by the part of the upload; None: all of it.
     """
 
     kind: Kind
@@ -44,6 +47,7 @@ class Order(NamedTuple):
     start: Tree = None
     name: str = ""
     key: str = ""
+    share: Mapping[str, Tree] | None = None
 
 
 class Reply(NamedTuple):
@@ -101,9 +105,9 @@ class Client:
             return self._train(order, self._kept(pending))
         if order.follows:
             return Reply("stale", order.token, phase_index)
-        if self._is(pending, order.accepted):
+        if pending is not None and self._is(pending, order.accepted):
+            committed = self._settled(pending, order)
             self.vault.commit()
-            committed = pending
         if order.accepted == NOTHING:
             kept = None
         elif committed is None or not self._is(committed, order.accepted):
@@ -124,13 +128,26 @@ class Client:
         own = own_phase_index(self.worker.algorithm)
         return record is not None and record.values["token"] == accepted and int(record.values["place"]) >= own
 
+    def _settled(self, pending: Record, order: Order) -> Record:
+        """Correct the pending state to what the server used of its upload, once."""
+        if order.share is None or pending.values.get("settled"):
+            return pending
+        task = Assignment(*pending.values["task"])
+        algorithm = self.worker.algorithm.at(task.round)
+        sent = self._again(pending, order._replace(task=task)).upload
+        upload = decode(algorithm, task.phase_index, sent.content)
+        kept = self.worker.settle(task, upload, accepted(upload, order.share), self._kept(pending))
+        settled = Record({**pending.values, "settled": True}, {**pending.arrays, **_named(kept)})
+        self.vault.write("pending", settled)
+        return settled
+
     def _train(self, order: Order, kept: Kept) -> Reply:
         result = self.worker.work(order.task, order.message, kept)
         upload = result.upload
-        arrays = {name: jax.tree.leaves(tree) for name, tree in zip(Kept._fields, result.kept)}
+        arrays = _named(result.kept)
         arrays |= {f"sent {name}": jax.tree.leaves(tree) for name, tree in zip(Message._fields, upload)}
         values = {"token": order.token, "place": order.task.phase_index, "gradients": result.gradients}
-        values |= {"client": order.task.client}
+        values |= {"client": order.task.client, "task": list(order.task)}
         self.vault.write("pending", Record(values, arrays))
         return Reply("done", order.token, order.task.phase_index, upload, result.gradients)
 
@@ -153,6 +170,11 @@ class Client:
             return Reply("lost", order.token)
         held = algorithm.holding(here, order.start, kept.state, kept.table)
         return Reply("done", order.token, upload=Message(map_trees(np.asarray, held)))
+
+
+def _named(kept: Kept) -> dict[str, Any]:
+    """Return what is kept as arrays of a record."""
+    return {name: jax.tree.leaves(tree) for name, tree in zip(Kept._fields, kept)}
 
 
 def _require_own(order: Order, *records: Record | None) -> None:

@@ -5,7 +5,7 @@ Until :func:`accepted` is on the disk nothing of an attempt counts, and an attem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from losac import _random
+from losac.algorithms.aggregation import accepted as used
+from losac.algorithms.aggregation import aggregate, told
 from losac.algorithms.contract import Received
 from losac.federation import bounds
 from losac.federation.book import Book, RefusedError
@@ -39,7 +41,9 @@ class Attempt:
     uploads: dict[str, Message] | None = None
     """What the clients of the present phase have sent; None before the first that takes place."""
     own: dict[str, tuple[Tree, Tree]] = field(default_factory=dict)
-    """What they sent in the algorithm's own phase, and the server's new row for each."""
+    """What counts of what they sent in the algorithm's own phase, and the server's new row for each."""
+    shares: dict[str, Mapping[str, Tree]] = field(default_factory=dict)
+    """How much of it the server used, where clients must be told."""
     lost: list[str] = field(default_factory=list)
     """Who no longer has the state that was accepted from it."""
     norms: dict[str, float] = field(default_factory=dict)
@@ -86,7 +90,9 @@ def orders(setting: Setting, attempt: Attempt) -> dict[str, Order] | None:
         task = assignment(setting, book, member, phase_index, slot, steps)
         start = book.first if fresh else None
         follows = before is not None
-        found[name] = Order("train", book.token, member.accepted, task, message, follows, start, name, member.key)
+        found[name] = Order(
+            "train", book.token, member.accepted, task, message, follows, start, name, member.key, member.share
+        )
     return found
 
 
@@ -149,19 +155,21 @@ def close_phase(setting: Setting, attempt: Attempt, asked: Sequence[str]) -> Non
         attempt.void = f"{len(came)} of {len(asked)} clients answered, and it needs {least}"
     if attempt.void:
         return
+    robust = _judge(setting, attempt, came) if now.aggregation else None
     total, changes, count = None, None, 0.0
     for name in came:
         upload, member = attempt.uploads[name], attempt.book.members[name]
         content = upload.content
         if phase is now:
             content, row = setting.call(partial(now.receive, member.row, content))
-            attempt.own[name] = upload.content, row
+            attempt.own[name] = setting.call(partial(used, upload.content, attempt.shares.get(name, {}))), row
         weight = member.weight if averages_by_weight(phase) else 1.0
         weighed = content, upload.model_state
         content, change = weighed if weight == 1.0 else setting.own(scale(weight, weighed))
         total = content if total is None else add(total, content)
         changes = change if changes is None else add(changes, change)
         count += weight
+    total = total if robust is None else robust
     transforms = now.transforms_of(phase)
     if any(transform.on_the_sum for transform in transforms):
         noisy = total
@@ -176,6 +184,21 @@ def close_phase(setting: Setting, attempt: Attempt, asked: Sequence[str]) -> Non
     attempt.phase_index += 1
 
 
+def _judge(setting: Setting, attempt: Attempt, came: Sequence[str]) -> Tree:
+    """Return what the server uses instead of the sum of the uploads; keep what clients must be told of it."""
+    now, phase = _phase(setting, attempt)
+    assert attempt.uploads is not None
+    round_key = _random.round_key(_random.run_key(setting.rules.seed), attempt.book.round)
+    key = _random.aggregation_key(_random.phase_key(round_key, attempt.phase_index))
+    uploads = map_trees(lambda *a: np.stack(a), *(attempt.uploads[name].content for name in came))
+    recorded = now.records(uploads) if phase is now else ()
+    found = setting.call(lambda: aggregate(now.aggregation, key, uploads, np.ones(len(came), bool), recorded))
+    if recorded and now.acknowledges:
+        everyones = told(found.shares, recorded)
+        attempt.shares = {name: map_trees(lambda a, k=k: a[k], everyones) for k, name in enumerate(came)}
+    return found.total
+
+
 def accepted(setting: Setting, attempt: Attempt) -> Book:
     """Return the book after a finished round, which counts for those who answered in the algorithm's own phase."""
     book, now = attempt.book, setting.algorithm.at(attempt.book.round)
@@ -188,7 +211,12 @@ def accepted(setting: Setting, attempt: Attempt) -> Book:
         if setting.rules.recovery == "ledger" and setting.keeps_sums:
             member = member._replace(credit=credit if member.credit is None else add(member.credit, credit))
         moved = norm_of(own) if member.accepted == NOTHING else member.moved + norm_of(own)
-        members[name] = member._replace(accepted=book.token if setting.keeps_state else NOTHING, row=row, moved=moved)
+        members[name] = member._replace(
+            accepted=book.token if setting.keeps_state else NOTHING,
+            row=row,
+            moved=moved,
+            share=attempt.shares.get(name),
+        )
     return book._replace(
         round=book.round + 1, server=attempt.server, model_state=attempt.model_state, total=total, members=members
     )

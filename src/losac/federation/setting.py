@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from losac.algorithms.aggregation import check_aggregation
 from losac.algorithms.contract import Algorithm, Federation
 from losac.algorithms.privacy import refuse_model_state
 from losac.federation.arrays import border
 from losac.federation.book import Book, Rules
-from losac.federation.shapes import credit_zeros, payload_like
+from losac.federation.shapes import credit_zeros, payload_like, share_like
 from losac.prox import Regularizer
 from losac.simulation.engines.resident import precision
 from losac.simulation.program.setup import cast_numbers
@@ -42,6 +43,7 @@ class Setting:
                 f"{algorithm.label} needs every client in every round: use clients_per_round={rules.clients}"
             )
         refuse_model_state(algorithm, model_state)
+        check_aggregation(algorithm, rules.fewest, rules.fewest, f"fewest={rules.fewest} replies", model_state)
         self.given = algorithm  # as it was given; below with its numbers in the run's dtype
         self.algorithm: Any = cast_numbers(algorithm, rules.dtype)
         self.rules, self.regularizer, self.sampler, self.frozen = rules, regularizer, sampler, frozen
@@ -53,6 +55,12 @@ class Setting:
     def no_credit(self) -> Tree:
         """The credit of nothing; without leaves if the algorithm keeps no sum at the server."""
         return self.own(credit_zeros(self.algorithm, self.params, self.rules.clients, self.rules.clients_per_round))
+
+    @cached_property
+    def share_like(self) -> Any:
+        """The shapes of what a client is told of its accepted upload; None where it is told nothing."""
+        with precision(np.dtype(self.rules.dtype)):
+            return share_like(self.algorithm, self.params, self.rules.clients, self.rules.clients_per_round)
 
     @cached_property
     def keeps_sums(self) -> bool:

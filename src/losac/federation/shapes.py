@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random
+from losac.algorithms.aggregation import aggregate, told
 from losac.algorithms.contract import Algorithm, Gradient, Local, checked_upload, valued
 from losac.algorithms.walk import Step, walk
 from losac.trees import Tree, map_trees, zeros
@@ -29,6 +31,23 @@ def credit_zeros(algorithm: Algorithm, params: Tree, clients: int, sampled: int)
     """Return the credit of nothing."""
     like = _traced(algorithm, params, own_phase_index(algorithm), clients, sampled)[1]
     return map_trees(lambda a: np.zeros(a.shape, a.dtype), like)
+
+
+def share_like(algorithm: Algorithm, params: Tree, clients: int, sampled: int) -> Mapping[str, Tree] | None:
+    """Return the shapes of what a client is told of its accepted upload; None where it is told nothing."""
+    if not algorithm.acknowledges:
+        return None
+
+    def shares(params: Tree) -> Tree:
+        upload = _exchange(algorithm.at(0), own_phase_index(algorithm), params, clients, sampled)[1]
+        several = map_trees(lambda a: jnp.stack([a] * sampled), upload)
+        recorded = algorithm.records(upload)
+        active = jnp.ones(sampled, bool)
+        found = aggregate(algorithm.aggregation, _random.any_key(), several, active, recorded)
+        return map_trees(lambda a: a[0], told(found.shares, recorded))
+
+    like: Mapping[str, Tree] = jax.eval_shape(shares, params)
+    return like
 
 
 def _traced(algorithm: Algorithm, params: Tree, *rest: int) -> tuple[Tree, Tree]:

@@ -72,6 +72,9 @@ class Worker(Protocol):
     def work(self, task: Assignment, message: Message, kept: Kept) -> Result:
         """Do the work of one phase."""
 
+    def settle(self, task: Assignment, upload: Tree, accepted: Tree, kept: Kept) -> Kept:
+        """Return what is kept once it is known how much of the upload of an assignment the server used."""
+
     def with_algorithm(self, algorithm: Algorithm) -> Worker:
         """Return a client with the same data that runs another algorithm."""
 

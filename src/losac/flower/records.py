@@ -23,7 +23,7 @@ from losac.federation.checks import check_norm
 from losac.federation.fingerprint import fingerprint
 from losac.federation.orders import check_order
 from losac.federation.protocol import Order, Reply, Status
-from losac.federation.shapes import message_like
+from losac.federation.shapes import message_like, share_like
 from losac.federation.work import Assignment, Message, Worker
 from losac.simulation.engines.resident import precision
 from losac.trees import Tree
@@ -55,8 +55,9 @@ def order_content(order: Order, algorithm: Algorithm, frozen: str = "") -> Recor
     config |= {"name": order.name, "key": order.key}
     content = RecordDict({"order": ConfigRecord(config | task | {"algorithm": fingerprint(algorithm, frozen)})})
     return _with_arrays(
-        content, message=order.message.content, model_state=order.message.model_state, start=order.start
-    )
+        content, message=order.message.content, model_state=order.message.model_state, start=order.start,
+        share=order.share,
+    )  # fmt: skip
 
 
 def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
@@ -65,7 +66,7 @@ def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     ``agreed`` is the fingerprint of the algorithm, and of the frozen weights, that the client takes the server to run
     with, without the client's own transforms.
     """
-    config = _config(content, "order", ORDER, {"message", "model_state", "start"})
+    config = _config(content, "order", ORDER, {"message", "model_state", "start", "share"})
     if config["algorithm"] != agreed:
         raise RefusedError(
             f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm, "
@@ -83,10 +84,21 @@ def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     )
     start = from_arrays(content, "start", worker.params, in_any_precision=True) if "start" in content else None
     check_norm((message, start), None)
+    share = _share(content, worker, task) if "share" in content else None
     return Order(
         kind, config["token"], config["accepted"], task, message, config["follows"], start, config["name"],
-        config["key"],
+        config["key"], share,
     )  # fmt: skip
+
+
+def _share(content: RecordDict, worker: Worker, task: Assignment) -> Tree:
+    """Return how much of the accepted upload the server says it used: shares from 0 to 1."""
+    with precision(dtype_of(worker.params)):
+        like = share_like(worker.algorithm, worker.params, task.clients, task.sampled)
+    share = from_arrays(content, "share", () if like is None else like, in_any_precision=True)
+    if any((np.asarray(a) < 0).any() or (np.asarray(a) > 1).any() for a in jax.tree.leaves(share)):
+        raise RefusedError("share holds numbers that are not between 0 and 1")
+    return share
 
 
 def reply_content(reply: Reply) -> RecordDict:

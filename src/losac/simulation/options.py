@@ -16,6 +16,7 @@ import numpy as np
 
 from losac._checks import check_choice, check_count, check_kind, check_text, is_list, is_whole, nearest, shown
 from losac._seeds import check_seed
+from losac.simulation.attackers import Attackers, check_attackers
 from losac.simulation.engines.intervals import MOST_ROUNDS
 from losac.simulation.placement.mesh import Layout, check_layout
 from losac.simulation.sampling import array_of
@@ -71,8 +72,10 @@ class RunOptions:
         ),
     )
     until: str | None = field(default=None, metadata=about("Stop once a metric is there, such as accuracy=0.9."))
+    attackers: Attackers | None = field(default=None, metadata=about("Clients that lie.", recorded=True))
 
     def __post_init__(self) -> None:
+        _set(self, "attackers", check_attackers(self.attackers))
         _set(self, "seed", check_seed(self.seed))
         if not (is_whole(self.rounds) and self.rounds == 0):  # none if a record is only continued
             check_count("rounds", self.rounds)
@@ -147,6 +150,7 @@ class SweepRunKeywords(TypedDict, total=False):
     sampling: Any
     local_steps: Sequence[int] | None
     random_steps: str | None
+    attackers: Attackers | None
 
 
 class RunKeywords(SweepRunKeywords, total=False):

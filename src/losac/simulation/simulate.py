@@ -66,6 +66,7 @@ def simulate(
         - ``random_steps``: ``"1:10"``: each client draws its number of local steps in each round, uniformly between
           the two; instead of the algorithm's own.
         - ``until``: ``"accuracy=0.9"``: stop at the first evaluation where a metric is there (a loss from above).
+        - ``attackers``: clients that lie, from :mod:`losac.simulation.attackers` (docs/robust.md).
         - ``dtype``: of all arrays.
         - ``layout``: how the clients are laid out on the hardware; chosen by it if not given.
         - ``gradients``: ``"formed"`` forms every gradient; ``"factored"`` keeps those of dense layers as products of

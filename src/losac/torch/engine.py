@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random
+from losac.algorithms.aggregation import accepted, aggregate, told
 from losac.algorithms.contract import Algorithm, Federation, Received
 from losac.federation.arrays import as_numpy, border
 from losac.federation.draws import plain
@@ -155,11 +156,13 @@ class Engine:
             message = Message(content, self.state.model_state)
             weights = self.weights[who] if averages_by_weight(phase) else np.ones(len(who), self.options.dtype)
             work = self._one_by_one if self.alone else self._at_once
-            total, change = work(phase_index, who, message, counts, weights)
+            sent, change = work(phase_index, who, message, counts, weights)
             count = np.asarray(weights.sum(), self.options.dtype)
             if not count > 0:
                 continue
-            transforms = now.transforms_of(phase)
+            total, transforms = sent, now.transforms_of(phase)
+            if now.aggregation:
+                total = self._judged(phase_index, phase_key, who, sent, counts)
             if any(transform.on_the_sum for transform in transforms):
                 total = summed(transforms, _random.sum_noise_key(phase_key), total)
             static, received = (phase_index, self.clients, self.options.sampled), Received(total, count)
@@ -181,37 +184,50 @@ class Engine:
     def _one_by_one(
         self, phase_index: int, who: np.ndarray, message: Message, steps: np.ndarray | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
-        """Let each client work alone; return the sums of what they sent."""
+        """Let each client work alone; return the sums of what they sent, or all of it led by the clients."""
         r, kept, rows = self.state.round, self.state.kept, self.state.rows
         now = self.algorithm.at(jnp.asarray(r, jnp.int32))
         total: Any = None
+        everyones: list[Tree] = []
         for slot, i in enumerate(who.tolist()):
-            sizes = self.clients, self.options.sampled
-            at = (
-                self.options.seed,
-                r,
-                phase_index,
-                i,
-                slot,
-                *sizes,
-                float(self.weights[i]),
-                None if steps is None else int(steps[slot]),
-            )
-            result = self.workers[i].work(Assignment(*at), message, _row(kept, i))
+            result = self.workers[i].work(self._assignment(phase_index, slot, i, steps), message, _row(kept, i))
             _put(kept, i, result.kept)
             content = decode(now, phase_index, result.upload.content)
+            everyones.append(content if now.aggregation else ())
             if now.phases()[phase_index] is now:
                 content, row = now.receive(_row(rows, i), content)
                 _put(rows, i, row)
             sent = map_trees(lambda a, w=weights[slot]: np.asarray(w * a), (content, result.upload.model_state))
             total = sent if total is None else map_trees(np.add, total, sent)
         content, change = total
-        return content, change
+        return map_trees(lambda *a: np.stack(a), *everyones) if now.aggregation else content, change
+
+    def _assignment(self, phase_index: int, slot: int, client: int, steps: np.ndarray | None) -> Assignment:
+        """Return what the work of a client depends on."""
+        sizes = self.clients, self.options.sampled
+        weight, own = float(self.weights[client]), None if steps is None else int(steps[slot])
+        return Assignment(self.options.seed, self.state.round, phase_index, client, slot, *sizes, weight, own)
+
+    def _judged(self, phase_index: int, phase_key: Any, who: np.ndarray, sent: Tree, steps: np.ndarray | None) -> Tree:
+        """Return what the server uses instead of the sum of the uploads; let clients record what it has used."""
+        now = self.algorithm.at(jnp.asarray(self.state.round, jnp.int32))
+        own = now.phases()[phase_index] is now
+        recorded = now.records(sent) if own else ()
+        key = _random.aggregation_key(phase_key)
+        found = self._own(aggregate(now.aggregation, key, sent, np.ones(len(who), bool), recorded))
+        if recorded and now.acknowledges:
+            everyones = told(found.shares, recorded)
+            for slot, i in enumerate(who.tolist()):
+                upload, share = map_trees(lambda a, k=slot: a[k], (sent, everyones))
+                task = self._assignment(phase_index, slot, i, steps)
+                settled = self.workers[i].settle(task, upload, accepted(upload, share), _row(self.state.kept, i))
+                _put(self.state.kept, i, settled)
+        return found.total
 
     def _at_once(
         self, phase_index: int, who: np.ndarray, message: Message, steps: np.ndarray | None, weights: np.ndarray
     ) -> tuple[Tree, Tree]:
-        """Let all clients of a phase work at once; return the sum of what they sent."""
+        """Let all clients of a phase work at once; return the sum of what they sent, or all of it led by them."""
         now = plain(self.algorithm, self.state.round)
         phase, kept, rows = now.phases()[phase_index], self.state.kept, self.state.rows
         counts = self.steps[phase_index][who] if steps is None else steps
@@ -231,6 +247,8 @@ class Engine:
             mine = map_trees(lambda a: a[ids], rows)
             sent, mine = over_clients(now.receive, mine, sent)
             map_trees(lambda a, v: a.__setitem__(ids, v), rows, mine)
+        if now.aggregation:
+            return self._own(sent), ()
         scale = torch().tensor(weights, device=self.device)
         return self._own(map_trees(lambda a: torch().tensordot(scale.to(a.dtype), a, 1), sent)), ()
 

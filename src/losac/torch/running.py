@@ -11,6 +11,7 @@ import numpy as np
 
 from losac._checks import check_count, check_function, check_kind
 from losac._functions import digest
+from losac.algorithms.aggregation import check_aggregation
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.privacy import refuse_model_state
 from losac.data import FederatedData
@@ -99,7 +100,13 @@ def simulate(
     if metrics is not None:
         check_metrics(metrics, scores=True)
     checked = SimulationOptions.of(task, run, ComputeOptions(dtype=dtype))
+    if checked.run.attackers is not None:
+        raise ValueError(
+            f"attackers={checked.run.attackers}: clients lie in losac.simulate only; leave attackers out of "
+            "losac.torch.simulate"
+        )
     setup.check(task, algorithm, checked.sampled)
+    check_aggregation(algorithm, checked.sampled, data.num_clients, "this module", start_state(module))
     check_observers(keep_state, progress, callbacks)
     refuse_model_state(algorithm, start_state(module))
     for phase in algorithm.phases():

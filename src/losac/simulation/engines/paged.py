@@ -337,6 +337,7 @@ def _host_problem(task: Task, algorithm: Algorithm, shape: ProgramShape, options
         np.zeros((1, 1), dtype),
         setup.test_chunks(task, shape, dtype),
         np.asarray((p * sizes).sum() if task.reduction == "sum" else p.sum(), dtype),
+        setup.cast_numbers(options.run.attackers, dtype),
     )
 
 

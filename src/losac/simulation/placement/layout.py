@@ -48,12 +48,16 @@ Sums = Callable[[Any], Sequence[Array]]
 
 
 class CohortWork(NamedTuple):
-    """What the clients of a round do, with what they share, and the plan of the blocks that they draw."""
+    """What the clients of a round do, with what they share, and the plan of the blocks that they draw.
+
+    ``one_by_one``: contributions are returned as they are, led by the clients of the round, instead of summed.
+    """
 
     work: Work
     sums: Sums
     shared: Any
     plan: BlockPlan
+    one_by_one: bool = False
 
 
 class Cohort(NamedTuple):
@@ -110,9 +114,9 @@ def over_clients(layout: Layout, clients: int, duty: CohortWork, sample: Cohort,
     """
     if layout.devices > 1:
         return _over_devices(layout, clients, duty, sample, store)
-    work, sums, shared, plan = duty
+    work, sums, shared, plan = _kept_aside(duty)
     ids, active, weight = sample
-    width = max(1, min(layout.width, ids.shape[0]))
+    number, width = ids.shape[0], max(1, min(layout.width, ids.shape[0]))
     ids, active, weight = _padded(width, ids, active, weight)
     rows = read_rows(store.rows, ids)
     who = ClientSlot(ids, jnp.arange(ids.shape[0], dtype=ids.dtype))
@@ -124,7 +128,20 @@ def over_clients(layout: Layout, clients: int, duty: CohortWork, sample: Cohort,
         views = jax.vmap(lambda i: read_view(store.table, plan, i))(ids)
         total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, rows, views)
         table = write_views(store.table, plan, ids, active, views)
+    if duty.one_by_one:
+        rows, sent = rows
+        total = map_trees(lambda a: a[:number], sent)
     return total, Store(write_rows(store.rows, ids, active, rows), table)
+
+
+def _kept_aside(duty: CohortWork) -> tuple[Work, Sums, Any, BlockPlan]:
+    """Return a duty in which contributions that are not to be summed come with the rows."""
+
+    def aside(shared: Any, who: ClientSlot, row: Tree, view: View | None) -> tuple[Tree, Tree, View | None]:
+        sent, row, view = duty.work(shared, who, row, view)
+        return (), (row, sent), view
+
+    return (aside if duty.one_by_one else duty.work), duty.sums, duty.shared, duty.plan
 
 
 def _one_at_a_time(
@@ -180,8 +197,9 @@ def _over_devices(layout: Layout, clients: int, duty: CohortWork, sample: Cohort
     If the clients' state is divided as well and all clients work, each works on the device that owns its state; if only
     some work, the state moves to where they do. What a client keeps moves back to its owner, or to the copies.
     """
-    work, sums, shared, plan = duty
+    work, sums, shared, plan = _kept_aside(duty)
     ids, active, weight = sample
+    asked = ids
     own, at_home = share(layout, clients), layout.owners > 1 and ids.shape[0] == clients
     travels = layout.owners > 1 and not at_home
     slot = jnp.arange(ids.shape[0], dtype=ids.dtype)
@@ -195,7 +213,7 @@ def _over_devices(layout: Layout, clients: int, duty: CohortWork, sample: Cohort
 
     def on_device(
         shared: Any, store: Store, ids: Array, active: Array, who: ClientSlot, weight: Array
-    ) -> tuple[Tree, Store]:
+    ) -> tuple[Tree, Store, Tree]:
         here = jax.lax.axis_index(AXIS).astype(ids.dtype) if layout.owners > 1 else jnp.zeros((), ids.dtype)
         at = jnp.clip(ids - here * own.clients, 0, own.clients - 1)
         mine = ids // own.clients == here
@@ -206,16 +224,20 @@ def _over_devices(layout: Layout, clients: int, duty: CohortWork, sample: Cohort
 
         kept = to_workers(read(at), mine) if travels else read(at if at_home else who.client)
         total, rows, views = _in_groups(width, partial(work, shared), sums(shared), who, weight, *kept)
+        rows, sent = rows if duty.one_by_one else (rows, ())
         if not at_home:
             rows, views = to_owners((rows, views))
         on = active & mine
         store = Store(write_rows(store.rows, at, on, rows), write_views(store.table, drawn, at, on, views))
-        return jax.lax.psum(total, AXIS), store
+        return jax.lax.psum(total, AXIS), store, sent
 
     some, kept = EACH if at_home else SAME, store_spec(layout)
-    return shard_map(on_device, mesh(layout), (SAME, kept, some, some, EACH, EACH), (SAME, kept))(
+    total, store, sent = shard_map(on_device, mesh(layout), (SAME, kept, some, some, EACH, EACH), (SAME, kept, EACH))(
         shared, store, ids, active, who, weight
     )
+    if duty.one_by_one:
+        total = map_trees(lambda a: a[asked] if at_home else a[: asked.shape[0]], sent)
+    return total, store
 
 
 def over_chunks(layout: Layout, function: Callable[[Any, Tree], Array], shared: Any, chunks: Tree) -> Array:

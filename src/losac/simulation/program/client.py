@@ -19,7 +19,7 @@ from losac.simulation.products.factoring import Factoring
 from losac.simulation.program import drawing
 from losac.simulation.program.drawing import LocalData, Rows
 from losac.simulation.program.objective import Batch, Cut, Objective
-from losac.trees import Array, Tree, map_trees, sub
+from losac.trees import Array, Tree, map_trees, sub, zeros
 
 
 class PhaseShape(NamedTuple):
@@ -161,11 +161,7 @@ def train(
 ) -> tuple[Local, LocalData, Message, ClientState, View | None]:
     """Begin, take the local steps and end; return the upload as the algorithm makes it, and the client's new state."""
     phase, form = visit.phase, shape.phases[visit.phase_index]
-    steps = visit.steps if phase is visit.algorithm else None  # a random number of steps is the algorithm's own
-    if steps is None:
-        steps = resident.steps[visit.phase_index, visit.client] if form.steps is None else form.steps
-        if form.least is not None:
-            steps = _random.own_steps(visit.key, form.least, steps)
+    steps = _steps(shape, resident, visit)
     stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
     loss = _loss(shape, resident, visit)
     factoring = form.factoring
@@ -235,6 +231,35 @@ def train(
     return here, stage, sent, row._replace(state=state), view
 
 
+def settle(
+    shape: ClientShape,
+    resident: Resident,
+    regularizer: Regularizer,
+    visit: ClientTurn,
+    upload: Tree,
+    accepted: Tree,
+    row: ClientState,
+    view: View | None,
+) -> tuple[ClientState, View | None]:
+    """Return what a client keeps once it knows how much of its upload the server used."""
+    form, phase = shape.phases[visit.phase_index], visit.phase
+    stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
+    here = Local(
+        shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, _steps(shape, resident, visit), zeros,
+        visit.slot, visit.common,
+    )  # fmt: skip
+    return _recorded(visit, here, stage, upload, accepted, row, view)
+
+
+def _steps(shape: ClientShape, resident: Resident, visit: ClientTurn) -> Any:
+    """Return a client's number of local steps."""
+    form = shape.phases[visit.phase_index]
+    if visit.phase is visit.algorithm and visit.steps is not None:  # a random number of steps is the algorithm's own
+        return visit.steps
+    steps = resident.steps[visit.phase_index, visit.client] if form.steps is None else form.steps
+    return steps if form.least is None else _random.own_steps(visit.key, form.least, steps)
+
+
 class Keys(NamedTuple):
     """The random keys of a client's transforms: its own, that of all clients of the phase, and one for private
     transforms where it must not follow from the seed."""
@@ -289,10 +314,18 @@ def _transform(
     """Transform the upload, and let the client record what was really sent."""
     algorithm = visit.algorithm
     payload, sent, kept = encode(algorithm.transforms(), _keys(visit), row.transforms, upload)
-    state, change = algorithm.record(here, upload, sent, row.state)
+    row, view = _recorded(visit, here, stage, upload, sent, row._replace(transforms=kept), view)
+    return payload, sent, row, view
+
+
+def _recorded(
+    visit: ClientTurn, here: Local, stage: LocalData, upload: Tree, sent: Tree, row: ClientState, view: View | None
+) -> tuple[ClientState, View | None]:
+    """Return what the client keeps where something else than its upload counts."""
+    state, change = visit.algorithm.record(here, upload, sent, row.state)
     if view is not None and jax.tree.leaves(change):
         view = view.spread(stage.block, here.steps, change)
-    return payload, sent, row._replace(state=state, transforms=kept), view
+    return row._replace(state=state), view
 
 
 Value = Callable[[Tree], tuple[Array, Tree]]

@@ -16,19 +16,11 @@ from losac import _random
 from losac._checks import takes
 from losac.algorithms.contract import Algorithm, Federation, Phase, Received
 from losac.models.trained import with_frozen
-from losac.prox import Regularizer
 from losac.simulation.placement.layout import ClientSlot, Cohort, CohortWork, Layout, over_chunks, over_clients
 from losac.simulation.placement.store import BlockPlan, View, plan_blocks
-from losac.simulation.program.client import (
-    ClientState,
-    ClientTurn,
-    Message,
-    Resident,
-    averages_by_weight,
-    summed,
-    work,
-)
+from losac.simulation.program.client import ClientState, Message, Resident, averages_by_weight, summed, work
 from losac.simulation.program.drawing import Rows
+from losac.simulation.program.judged import JudgedPhase, Shared, broadcast_arrays, judged
 from losac.simulation.program.objective import weighted_sum
 from losac.simulation.program.state import Chunks, ProgramInputs, ProgramShape, RunState, Schedule
 from losac.trees import Array, Tree, map_trees
@@ -133,26 +125,11 @@ class PhaseTurn(NamedTuple):
     steps: Any
 
 
-class Shared(NamedTuple):
-    """The arrays that every client of a phase works with."""
-
-    algorithm: Algorithm
-    regularizer: Regularizer
-    resident: Resident
-    message: Message
-    key: Array
-    steps: Any
-
-
 def perhaps(turn: PhaseTurn, take_place: Callable[[RunState], RunState], state: RunState) -> RunState:
     """Run a phase, or skip it, by its chance."""
     if turn.phase.chance is None:
         return take_place(state)
     return jax.lax.cond(_random.chance_uniform(turn.key) < turn.phase.chance, take_place, lambda state: state, state)
-
-
-def _broadcast_arrays(shared: Shared) -> list[Array]:
-    return jax.tree.leaves(shared.message.content)
 
 
 def by_index(plan: BlockPlan, resident: Resident) -> BlockPlan:
@@ -177,12 +154,8 @@ def one_phase(shape: ProgramShape, problem: ProgramInputs, turn: PhaseTurn, stat
     def one(
         shared: Shared, who: ClientSlot, row: ClientState, view: View | None
     ) -> tuple[Message, ClientState, View | None]:
-        algorithm, regularizer, resident, message, key, steps = shared
-        mine, common = _random.client_key(key, resident.name(who.client)), _random.common_key(key, shape.client.clients)
-        visit = ClientTurn(
-            algorithm, algorithm.phases()[phase_index], phase_index, who.client, who.slot, mine, common, steps
-        )
-        return work(shape.client, resident, regularizer, visit, message, row, view)
+        visit = shared.turn(phase_index, who, shape.client.clients)
+        return work(shape.client, shared.resident, shared.regularizer, visit, shared.message, row, view)
 
     weight = active.astype(problem.resident.weight.dtype)
     if averages_by_weight(phase):
@@ -191,8 +164,11 @@ def one_phase(shape: ProgramShape, problem: ProgramInputs, turn: PhaseTurn, stat
     planned = shape.client.phases[phase_index].steps
     plan = by_index(plan_blocks(phase.draw, planned, key), problem.resident) if phase.table else None
     rows = problem.resident.weight.shape[0]
-    duty = CohortWork(one, _broadcast_arrays, shared, plan)
-    total, store = over_clients(shape.layout, rows, duty, Cohort(ids, active, weight), store)
+    cohort = Cohort(ids, active, weight)
+    if algorithm.aggregation or problem.attackers is not None:
+        total, store = judged(shape, problem, JudgedPhase(phase_index, shared, plan, cohort), store)
+    else:
+        total, store = over_clients(shape.layout, rows, CohortWork(one, broadcast_arrays, shared, plan), cohort, store)
     count = weight.sum()
     here = Federation(shape.client.clients, shape.client.sampled, problem.regularizer.prox)
     content = summed(algorithm.transforms_of(phase), _random.sum_noise_key(key), total.content)

@@ -11,9 +11,11 @@ import numpy as np
 
 from losac import _random
 from losac._checks import shown
+from losac.algorithms.aggregation import check_aggregation
 from losac.algorithms.contract import Algorithm, Federation
 from losac.algorithms.privacy import refuse_model_state
 from losac.data.checks import check_arrays
+from losac.simulation.attackers import Attackers
 from losac.simulation.options import SimulationOptions
 from losac.simulation.placement.layout import default_layout
 from losac.simulation.placement.mesh import COPIED, check_devices, to_device
@@ -30,8 +32,8 @@ from losac.task import Task, parameter_count
 from losac.trees import Tree, check_params, map_trees
 
 
-def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
-    """Refuse combinations of task, algorithm and sampling that the method does not support."""
+def check(task: Task, algorithm: Algorithm, sampled: int, attackers: Attackers | None = None) -> None:
+    """Refuse combinations of task, algorithm, sampling and attackers that cannot be."""
     n = task.data.num_clients
     check_algorithm(algorithm)
     if isinstance(task.test, tuple):
@@ -45,6 +47,9 @@ def check(task: Task, algorithm: Algorithm, sampled: int) -> None:
             "supports client sampling"
         )
     refuse_model_state(algorithm, task.state)
+    check_aggregation(algorithm, sampled, n, f"clients_per_round={sampled}", task.state)
+    if attackers is not None:
+        attackers.check(algorithm, n)
     if task.is_composite and not algorithm.composite:
         raise ValueError(
             f"{algorithm.label} has no proximal step, so it cannot minimise a task with the regulariser "
@@ -64,17 +69,19 @@ def check_algorithm(algorithm: Any) -> Algorithm:
 
 def checked_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) -> ProgramShape:
     """Return the static part of the program, after checking that the method supports the task and the sampling."""
-    check(task, algorithm, options.sampled)
+    check(task, algorithm, options.sampled, options.run.attackers)
     return program_shape(task, algorithm, options)
 
 
 def program_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) -> ProgramShape:
     """Return the static part of the program."""
-    if options.compute.table_dtype is not None and algorithm.table and algorithm.transforms():
-        raise ValueError(
-            f"{algorithm.label} puts what a transform leaves out back into its table, where table_dtype="
-            f"{options.compute.table_dtype!r} would round it away: use either uploads or table_dtype"
-        )
+    if options.compute.table_dtype is not None and algorithm.table:
+        for name, given in (("uploads", algorithm.transforms()), ("aggregation", algorithm.aggregation)):
+            if given:
+                raise ValueError(
+                    f"{algorithm.label} puts what is left out of its uploads back into its table, where table_dtype="
+                    f"{options.compute.table_dtype!r} would round it away: use either {name} or table_dtype"
+                )
     sizes = np.asarray(task.data.sizes)
     random_steps, drawn = algorithm.at(0).draw_steps(0.5) is not None, options.run.steps_range
     phases = []
@@ -95,7 +102,8 @@ def program_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) 
         tuple(phases),
         options.compute.table_dtype if algorithm.table else None,
     )
-    if options.compute.gradients != "formed":
+    one_by_one = algorithm.aggregation or options.run.attackers is not None
+    if options.compute.gradients != "formed" and not one_by_one:
         client = with_factoring(task, algorithm, client, options)
     size = parameter_count(task)
     large_table = algorithm.table and entry_size(client, size) > size / 2
@@ -146,6 +154,7 @@ def program_inputs(task: Task, algorithm: Algorithm, shape: ProgramShape, option
         train_weights.reshape(-1, chunk).astype(dtype),
         test_chunks(task, shape, dtype),
         np.asarray(per_row.sum(), dtype),
+        cast_numbers(options.run.attackers, dtype),
     )
     return to_device(arrays, shape.layout)
 

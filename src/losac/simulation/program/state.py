@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from losac.algorithms.contract import Algorithm
 from losac.prox import Regularizer
+from losac.simulation.attackers import Attackers
 from losac.simulation.placement.layout import Layout
 from losac.simulation.placement.store import Store
 from losac.simulation.program.client import ClientShape, Resident
@@ -29,7 +30,7 @@ class ProgramInputs(NamedTuple):
     """The arguments that do not change during a run: the method's numbers, the problem, the data.
 
     ``train`` holds the weights of the training rows in chunks [C, rows], ``test`` chunks of x, y and weights; ``scale``
-    turns the mean training loss back into Σ p_i f_i.
+    turns the mean training loss back into Σ p_i f_i; ``attackers`` say which clients lie, and how.
     """
 
     algorithm: Algorithm
@@ -38,6 +39,7 @@ class ProgramInputs(NamedTuple):
     train: Array
     test: Chunks | None
     scale: Array
+    attackers: Attackers | None = None
 
 
 class RunState(NamedTuple):
