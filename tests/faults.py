@@ -157,7 +157,7 @@ class Forgetful(Client):
     def answer(self, order: Order) -> Reply:
         record = self.vault.read("committed")
         kept = self.worker.start(START) if record is None else self._kept(record)
-        reply = self._hold(order, kept) if order.kind == "hold" else self._train(order, kept)
+        reply = self._hold(order, kept, record) if order.kind == "hold" else self._train(order, kept, record)
         if order.kind != "hold":
             self.vault.commit()
         return reply
