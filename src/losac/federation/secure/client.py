@@ -124,7 +124,9 @@ class SecureClient(Client):
         degree = notes.as_number(note["degree"], 0, len(names))
         self._check_names(names)
         holders = holders_of(me, names, degree, session)
-        threshold = threshold_for(len(holders), notes.as_number(note["threshold"], 0, len(names)))
+        threshold = threshold_for(len(holders), notes.as_number(note["threshold"], 0, len(self.trust.peers)))
+        if threshold > len(holders):
+            raise RefusedError(f"{len(holders)} clients show keys, and {threshold} must, so that a sum can be told")
         adverts = notes.as_adverts(note["adverts"])
         if sorted(adverts) != holders:
             raise RefusedError("the keys are not those of the clients that share with this one")

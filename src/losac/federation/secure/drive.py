@@ -29,9 +29,9 @@ from losac.federation.secure.levels import (
     credit_of,
     credit_values,
     credited,
-    masked_like,
     values_of,
 )
+from losac.federation.secure.likes import masked_reply_like
 from losac.federation.secure.refusals import LEAST
 from losac.federation.secure.sealed import Sealed
 from losac.federation.secure.session import Session
@@ -74,7 +74,7 @@ class SecureDriver(Driver):
         for name, member in book.members.items():
             task = assignment(self.setting, book, member, 0, 0, None)
             orders[name] = Order("hold", book.token, member.accepted, task, start=book.first, name=name, key=member.key)
-        session = self._collect(orders, [np.zeros(a.shape, np.uint64) for a in jax.tree.leaves(book.total)], [])
+        session = self._collect(orders, masked_reply_like(self.setting, "hold"), [])
         if set(session.survivors) != set(orders):
             return float("nan")
         try:
@@ -113,7 +113,7 @@ class SecureDriver(Driver):
 
     def _sum(self, attempt: rounds.Attempt, sent: Mapping[str, Order], before: Sequence[str] | None) -> Session:
         """Collect the masked uploads of a phase."""
-        like = masked_like(self.setting.payload_like(attempt.phase_index))
+        like = masked_reply_like(self.setting, "train", attempt.phase_index)
         session = self._collect(sent, like, attempt.lost)
         attempt.failed |= set(sent) - set(session.survivors)
         return session

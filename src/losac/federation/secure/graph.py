@@ -33,6 +33,4 @@ def threshold_for(holders: int, wished: int = 0) -> int:
     >>> [threshold_for(n) for n in (3, 5, 10)], threshold_for(5, 3), threshold_for(10, 3)
     ([3, 4, 7], 3, 6)
     """
-    if wished:
-        return min(max(wished, holders // 2 + 1), holders)
-    return 2 * holders // 3 + 1
+    return max(wished, holders // 2 + 1) if wished else 2 * holders // 3 + 1

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from losac._checks import check_count
 from losac._files import make_folder, write_whole
 from losac.federation.errors import RefusedError
+from losac.federation.secure.rules import PEERS
 
-IDENTITY, PEERS = "identity", "peers.json"
+IDENTITY = "identity"
 MINIMUM = 3
 """The smallest sum by default: of two, each learns the other's upload."""
 
@@ -76,11 +77,9 @@ def write_peers(path: Path, keys: Mapping[str, str], minimum: int = MINIMUM) -> 
     write_whole(path, json.dumps(content, indent=2) + "\n", private=True)
 
 
-def read_trust(folder: Path, name: str) -> Trust | None:
-    """Return whom a client trusts; None if its folder has no list of peers."""
+def read_trust(folder: Path, name: str) -> Trust:
+    """Return whom a client trusts, from the files in its state folder."""
     path = folder / PEERS
-    if not path.exists():
-        return None
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         peers = {str(peer): bytes.fromhex(key) for peer, key in content["peers"].items()}

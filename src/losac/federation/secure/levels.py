@@ -37,11 +37,6 @@ def as_int64(arrays: Sequence[np.ndarray]) -> Levels:
     return [np.array(array, order="C").view(np.int64) for array in arrays]
 
 
-def masked_like(payload: Tree) -> tuple[np.ndarray, ...]:
-    """Return the shapes of a masked upload."""
-    return tuple(np.zeros(np.shape(leaf.high), np.uint64) for leaf in jax.tree.leaves(payload, is_leaf=is_fixed))
-
-
 def values_of(payload: Tree, levels: Levels) -> Tree:
     """Return the numbers that levels stand for, in the structure of an upload before it was encoded."""
     leaves, structure = jax.tree.flatten(payload, is_leaf=is_fixed)

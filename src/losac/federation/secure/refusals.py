@@ -21,12 +21,6 @@ WORD = 63
 """Bits of a sum, besides its sign."""
 
 
-def in_fixed_point(algorithm: Algorithm, limit: Any, bits: int = 32, other_limit: Any = None) -> Algorithm:
-    """Return an algorithm whose uploads are whole numbers of a step, as secure aggregation needs them."""
-    fixed = FixedPoint(limit=limit, bits=bits, other_limit=other_limit)
-    return algorithm.replace(uploads=(*algorithm.uploads, fixed))
-
-
 def check_secure(setting: Setting) -> None:
     """Refuse what needs to see single uploads, or would show them."""
     algorithm, rules = setting.given, setting.rules

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from losac._checks import check_count
 
 
+PEERS = "peers.json"
+"""The list of peers in a client's state folder; a client that has one sends nothing without masks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SecureRules:
     """How uploads are summed under masks.
@@ -26,3 +30,8 @@ class SecureRules:
         check_count("neighbours", self.neighbours, 0)
         if self.neighbours % 2 or self.neighbours == 2:
             raise ValueError(f"neighbours={self.neighbours} must be an even number of at least 4, or 0 for all")
+        if self.neighbours and self.threshold > self.neighbours + 1:
+            raise ValueError(
+                f"threshold={self.threshold} is more than hold the shares of a seed: {self.neighbours} neighbours and "
+                "the client itself"
+            )
