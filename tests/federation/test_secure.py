@@ -32,6 +32,7 @@ from losac.federation.vault import Memory
 from losac.federation.work import Assignment, Kept, Message, Result
 from losac.prox import zero
 from losac.simulation.sampling import Uniform
+from secure_faults import run_schedule
 
 FIXED = A.fixed_point(limit=8.0, bits=20)
 METHOD = A.fedavg(0.1, uploads=(FIXED,))
@@ -370,3 +371,11 @@ def test_rules_are_checked():
     for bad in ({"threshold": -1}, {"neighbours": 3}, {"neighbours": 2}, {"threshold": 1.5}, {"threshold": 6, "neighbours": 4}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             SecureRules(**bad)
+
+
+def test_whatever_is_killed_the_sum_is_what_the_clients_hold_and_nobody_tells_too_much():
+    """`python tests/secure_faults.py` draws as many schedules as you like."""
+    worlds = [run_schedule(seed) for seed in range(12)]
+    assert sum(world.saved.round for world in worlds) > 12
+    assert sum(world.resumed for world in worlds) > 2
+    assert any(world.told for world in worlds)

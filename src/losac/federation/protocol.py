@@ -92,6 +92,11 @@ class Client:
 
     def answer(self, order: Order) -> Reply:
         """Carry out an order once: the same order again gets the same answer."""
+        if order.secure or order.kind not in ("train", "hold"):
+            raise RefusedError(
+                "it belongs to secure aggregation, and this client has no list of peers: put peers.json, from the "
+                "operator, into its state-dir"
+            )
         phase_index = order.task.phase_index
         pending, committed = self.vault.read("pending"), self.vault.read("committed")
         _require_own(order, pending, committed)

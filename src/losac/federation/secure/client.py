@@ -89,7 +89,7 @@ class SecureClient(Client):
         if "answered" in known:
             return Reply("stale", order.token, order.task.phase_index)
         masks = self._enter(order, known)
-        reply = super().answer(order)
+        reply = super().answer(order._replace(secure=b""))
         if reply.status != "done":
             return reply
         arrays = as_uint64(levels_of(reply.upload.content) if order.kind == "train" else list(reply.upload.content))
