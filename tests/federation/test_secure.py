@@ -268,6 +268,24 @@ def test_a_client_answers_each_step_once_and_the_same_order_alike():
     assert alice.answer(later).secure == alice.answer(later).secure
 
 
+def test_one_round_is_not_summed_over_two_sets_of_clients():
+    """A server that finds its round void would learn by subtraction what the client sent that it left out."""
+    network = Network("abcd", {})
+    rules = SecureRules(threshold=3)
+    summed("abcd", rules, network)[1]()
+    for names, token, allowed in (("abc", "run/1/2", False), ("abcd", "run/1/3", True)):
+        orders = {name: order(name, token=token) for name in names}
+        session = sums.begin(orders, rules)
+        sums.exchange_keys(session, orders, network)
+        for name, reply in network(sums.masked_orders(session, orders)).items():
+            sums.take(session, name, reply, LIKE)
+        if allowed:
+            sums.reveal(session, orders, network)
+        else:
+            with pytest.raises(RefusedError, match="was told before, of other clients"):
+                sums.reveal(session, orders, network)
+
+
 def test_a_client_with_peers_sends_nothing_without_masks():
     with pytest.raises(RefusedError, match="asks for an upload without masks"):
         client("a").answer(order("a"))

@@ -46,6 +46,8 @@ from losac.trees import Tree, sub
 LOG = logging.getLogger("losac")
 SESSION = "session"
 """The record of the latest session in a vault."""
+FORGOTTEN = ("cipher", "mask", "own", "own share", "adverts", "names", "holders", "threshold")
+"""What is not needed any more once a client has told its shares."""
 DRIFT = 1e-3
 """How far, relatively, a client's state may be from the whole numbers that it sent: both are the same but for rounding."""
 
@@ -78,7 +80,7 @@ class SecureClient(Client):
         if known is None and (order.kind != "keys" or _later(record, order)):
             return Reply("stale", order.token, order.task.phase_index)
         if order.kind == "keys":
-            return self._said(order, self._keys(order, session) if known is None else known["said"])
+            return self._said(order, self._keys(order, session, record) if known is None else known["said"])
         assert known is not None
         if order.kind == "shares":
             return self._said(order, self._shares(order, known))
@@ -97,7 +99,7 @@ class SecureClient(Client):
 
     # -- the steps of a session
 
-    def _keys(self, order: Order, session: str) -> dict[str, Any]:
+    def _keys(self, order: Order, session: str, before: Record | None) -> dict[str, Any]:
         """Make fresh keys; return what the others must know of them."""
         notes.read(order.secure)
         cipher, mask, own = secrets.token_bytes(32), fresh_seed(), fresh_seed()
@@ -109,7 +111,8 @@ class SecureClient(Client):
         signature = self.trust.sign(Advert(*public, b"").text(session, self.trust.name))
         said = {"advert": [part.hex() for part in (*public, signature)]}
         values = {"session": session, "token": order.token, "place": order.task.phase_index, "said": said}
-        self._note(values | {"cipher": cipher.hex(), "mask": mask.hex(), "own": own.hex()})
+        values |= {"cipher": cipher.hex(), "mask": mask.hex(), "own": own.hex()}
+        self._note(values | {"round": order.task.round, "told": _told(before, order)})
         return said
 
     def _shares(self, order: Order, known: dict[str, Any]) -> dict[str, Any]:
@@ -178,6 +181,12 @@ class SecureClient(Client):
             _same(known["survivors"], names)
         else:
             self._check_survivors(names, known)
+            told = known["told"].get(f"{known['kind']} {known['place']}", names)
+            if told != names:
+                raise RefusedError(
+                    "the sum of this phase and round was told before, of other clients: the difference of both would "
+                    "show what some of them sent; the same clients may try again"
+                )
             self._note(known | {"survivors": names})
         return self.trust.sign(notes.survivors_text(known["session"], names)).hex()
 
@@ -207,8 +216,9 @@ class SecureClient(Client):
                 continue
             kind, share = ("own", note[:SEED]) if name in survivors else ("mask", note[SEED:])
             answer[kind][name] = share.hex()
-        kept = ("session", "token", "place", "said", "asked shares", "shared", "received", "asked upload", "survivors")
-        self._note({name: known[name] for name in kept} | {"answered": answer})  # the keys are not needed any more
+        told = known["told"] | {f"{known['kind']} {known['place']}": known["survivors"]}
+        kept = {name: value for name, value in known.items() if name not in FORGOTTEN}
+        self._note(kept | {"told": told, "answered": answer})
         return answer
 
     # -- what it refuses
@@ -298,6 +308,13 @@ def _later(record: Record | None, order: Order) -> bool:
     run, *then = parse_token(record.values["token"])
     asked, *when = parse_token(order.token)
     return run == asked and (then, record.values["place"]) > (when, order.task.phase_index)
+
+
+def _told(before: Record | None, order: Order) -> dict[str, list[str]]:
+    """Return whose sums this client has told in the round of an order, by phase."""
+    if before is None or before.values["round"] != order.task.round:
+        return {}
+    return dict(before.values["told"]) if parse_token(before.values["token"])[0] == parse_token(order.token)[0] else {}
 
 
 def _same(before: Any, now: Any) -> None:
