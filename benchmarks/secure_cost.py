@@ -104,7 +104,10 @@ def main() -> None:
             rows.append(measure(count, neighbours, size))
             if len(rows) == 1:
                 print("| " + " | ".join(rows[0]) + " |\n" + "|---" * len(rows[0]) + "|")
-            print("| " + " | ".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in rows[-1].values()) + " |", flush=True)
+            print(
+                "| " + " | ".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in rows[-1].values()) + " |",
+                flush=True,
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

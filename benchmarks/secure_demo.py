@@ -20,7 +20,7 @@ import numpy as np
 
 from losac.algorithms import fixed_point
 from losac.deploy.app import write_app
-from losac.deploy.demo import _config, _problem, conclude, hurt, read_log, round_of
+from losac.deploy.demo import _config, _problem, conclude, read_log, round_of
 from losac.deploy.local import LocalFederation
 from losac.federation import durable
 from losac.federation.secure.identity import make_identity, write_peers
@@ -30,16 +30,19 @@ from losac.simulation import simulate
 
 NODES, ROUNDS = 5, 4
 RANGE = (4.0, 4000.0)
+ASK_EVERY = 60.0
 
 
 def wait(federation: LocalFederation, run: str, what: str, due: Any) -> None:
     """Wait until something is the case."""
     print(f"{time.strftime('%H:%M:%S')} waiting until {what}", flush=True)
+    asked = time.monotonic()
     while not due():
-        status = federation.status(run)["status"]
-        if status.startswith("finished"):
-            raise SystemExit(f"the run ended early ({status}):\n{federation.log(run)[-3000:]}")
-        time.sleep(0.2)
+        time.sleep(0.05)
+        if time.monotonic() > asked + ASK_EVERY:  # it starts a process, and what is waited for may pass meanwhile
+            status, asked = federation.status(run)["status"], time.monotonic()
+            if status.startswith("finished"):
+                raise SystemExit(f"the run ended early ({status}):\n{federation.log(run)[-3000:]}")
 
 
 def session(federation: LocalFederation, number: int) -> dict[str, Any]:
@@ -60,7 +63,8 @@ def in_fixed_point(app: Path, log: list[dict[str, Any]]) -> Any:
     """Return the simulator's model for the same clients, with uploads in the wire's whole numbers."""
     module, config = _problem(app), _config(app)
     method = module.algorithm(config)
-    lists = [[int(name.split("-")[1]) for name in line["answered"]] for line in log if line["round"] and not line["void"]]
+    accepted = [line["answered"] for line in log if line["round"] and not line["void"]]
+    lists = [[int(name.split("-")[1]) for name in answered] for answered in accepted]
     return simulate(
         module.task(module.load(config)), method.replace(uploads=(fixed_point(RANGE),)), rounds=len(lists),
         sampling=lists, clients_per_round=NODES, seed=config["seed"], eval_every=len(lists),

@@ -62,7 +62,7 @@ def main() -> None:
 def table(found: list[dict]) -> str:
     """Return the table of the page: a line for each method, a column for each number of clients in the sum."""
     settings = list(dict.fromkeys((one["model"], one["rows"]) for one in found))
-    heads = [f"{MODELS[model]}, {rows} row{'s' * (rows > 1)}, S = {size}" for model, rows in settings for size in GROUPS]
+    heads = [f"{MODELS[model]}, {rows} row{'s' * (rows > 1)}, S = {n}" for model, rows in settings for n in GROUPS]
     lines = ["| | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
     for method in METHODS:
         cells = [f"{method.name}, T = {method.steps}"]

@@ -80,20 +80,21 @@ class SecureWorld(World):
             reply = super().deliver(name, order)
         except RefusedError:
             return None
+        session = session_of(order.token, order.task.phase_index)
         if reply is not None and reply.secure and order.kind == "unmask":
             for kind, owners in notes.read(reply.secure, "own", "mask").items():
                 for owner in owners:
-                    self.told.setdefault((session_of(order.token, order.task.phase_index), name, owner), set()).add(kind)
+                    self.told.setdefault((session, name, owner), set()).add(kind)
         if reply is not None and reply.secure and order.kind == "agree":
-            self.signed.setdefault((session_of(order.token, order.task.phase_index), name), set()).add(reply.secure)
+            self.signed.setdefault((session, name), set()).add(reply.secure)
         return reply
 
     def exchange(self, orders: Any, deadline: Any) -> Exchanged:
         """Carry orders; the server may be killed right after those that lead to a sum."""
         found = super().exchange(orders, deadline)
-        if {order.kind for order in orders.values()} & {"train", "agree", "unmask"}:
-            if self.chance("server killed between two steps of a sum", 2.0):
-                raise Killed
+        late = {order.kind for order in orders.values()} & {"train", "agree", "unmask"}
+        if late and self.chance("server killed between two steps of a sum", 2.0):
+            raise Killed
         return found
 
     def step(self) -> None:
@@ -160,7 +161,9 @@ def main() -> None:
         for name, count in world.faults.items():
             faults[name] = faults.get(name, 0) + count
     seconds = time.time() - began
-    print(f"{arguments.schedules} schedules, {rounds} rounds accepted, {resumed} continued after a crash, {seconds:.0f} s")
+    print(
+        f"{arguments.schedules} schedules, {rounds} rounds accepted, {resumed} continued after a kill, {seconds:.0f} s"
+    )
     for name, count in sorted(faults.items(), key=lambda item: -item[1]):
         print(f"  {count:8d} {name}")
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
@@ -59,8 +58,8 @@ def test_the_numbers_are_those_of_the_simulator_and_the_sums_exact(tmp_path):
     assert distance(there.params, plain.params) < 1e-5
     assert error(tmp_path) == 0.0
     assert there.bytes_up[-1] > plain.bytes_up[-1]
-    kinds = {array.dtype for reply in sent for record in reply.content.array_records.values() for array in record.values()}
-    assert kinds == {"uint64"}
+    records = [record for reply in sent for record in reply.content.array_records.values()]
+    assert {array.dtype for record in records for array in record.values()} == {"uint64"}
 
 
 def test_a_client_that_fails_between_shares_and_unmask_changes_nothing_but_the_sum(tmp_path, caplog):

@@ -49,7 +49,7 @@ def peers(
     else:
         known, files = dict(_name_and_key(text) for text in keys or ()), [file]
         if len(known) < minimum:
-            raise ValueError(f"{len(known)} keys are given, and the smallest sum is of {minimum}: give one NAME=KEY each")
+            raise ValueError(f"{len(known)} keys are given, and the smallest sum is of {minimum}: give more NAME=KEY")
     for path in files:
         write_peers(path, known, minimum)
     text = f"{', '.join(map(str, files))}: {len(known)} clients, sums of at least {minimum}"

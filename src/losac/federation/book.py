@@ -99,8 +99,8 @@ class Book(NamedTuple):
 
     ``starts`` grows with every start, and ``tick`` with every attempt since the last; ``total`` is the sum of all
     credits accepted and not taken back, ``unsettled`` whether it contains some of clients that no longer have their
-    state; ``first`` is the model from which new clients begin; ``bounds`` says how large uploads usually are. ``sealed``
-    is a round whose sum is still to be unmasked, by secure aggregation, with which ``total`` holds whole numbers.
+    state; ``first`` is the model from which new clients begin; ``bounds`` says how large uploads usually are;
+    ``sealed`` is a round whose sum is still masked. With secure aggregation ``total`` holds whole numbers.
     """
 
     run: str

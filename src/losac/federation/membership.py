@@ -121,7 +121,8 @@ def reset(setting: Setting, book: Book) -> Book:
     row = setting.own(setting.algorithm.at(0).init_server_row(params))
     members = {name: member._replace(accepted=NOTHING, credit=None, row=row) for name, member in book.members.items()}
     server = setting.call(lambda: setting.algorithm.at(book.round).restart(book.server))
-    return book._replace(server=server, total=setting.no_total, first=params, members=members, unsettled=False, sealed=None)
+    book = book._replace(server=server, total=setting.no_total, first=params, members=members)
+    return book._replace(unsettled=False, sealed=None)
 
 
 def assignment(

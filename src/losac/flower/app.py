@@ -78,4 +78,5 @@ def make_strategy(config: Mapping[str, Any], algorithm: Algorithm) -> Strategy:
     del values["rounds"]
     ruled = {name.replace("-", "_"): values.pop(name) for name in RULES}
     rules = Rules(clients=clients, **ruled | {"clients_per_round": ruled["clients_per_round"] or clients})
-    return Strategy(secure.configured(algorithm, config), rules, **{name.replace("-", "_"): value for name, value in values.items()})
+    options = {name.replace("-", "_"): value for name, value in values.items()}
+    return Strategy(secure.configured(algorithm, config), rules, **options)

@@ -20,6 +20,7 @@ from losac.federation.durable import Record
 from losac.federation.errors import RefusedError
 from losac.federation.protocol import Client, Order, Reply, parse_token
 from losac.federation.secure import notes
+from losac.federation.secure.consent import check_names, check_survivors, phase_of
 from losac.federation.secure.graph import holders_of, threshold_for
 from losac.federation.secure.identity import Trust
 from losac.federation.secure.levels import Credited, as_uint64, credit_of, credit_values, credited, levels_of
@@ -49,7 +50,7 @@ SESSION = "session"
 FORGOTTEN = ("cipher", "mask", "own", "own share", "adverts", "names", "holders", "threshold")
 """What is not needed any more once a client has told its shares."""
 DRIFT = 1e-3
-"""How far, relatively, a client's state may be from the whole numbers that it sent: both are the same but for rounding."""
+"""How far, relatively, a client's state may be from the whole numbers that it sent: by rounding only."""
 
 
 def session_of(token: str, phase_index: int) -> str:
@@ -125,7 +126,7 @@ class SecureClient(Client):
         note = notes.read(order.secure, "names", "degree", "threshold", "adverts")
         names = notes.as_names(note["names"])
         degree = notes.as_number(note["degree"], 0, len(names))
-        self._check_names(names)
+        check_names(names, self.trust)
         holders = holders_of(me, names, degree, session)
         threshold = threshold_for(len(holders), notes.as_number(note["threshold"], 0, len(self.trust.peers)))
         if threshold > len(holders):
@@ -180,13 +181,7 @@ class SecureClient(Client):
         if "survivors" in known:
             _same(known["survivors"], names)
         else:
-            self._check_survivors(names, known)
-            told = known["told"].get(f"{known['kind']} {known['place']}", names)
-            if told != names:
-                raise RefusedError(
-                    "the sum of this phase and round was told before, of other clients: the difference of both would "
-                    "show what some of them sent; the same clients may try again"
-                )
+            check_survivors(names, known, self.trust)
             self._note(known | {"survivors": names})
         return self.trust.sign(notes.survivors_text(known["session"], names)).hex()
 
@@ -216,34 +211,10 @@ class SecureClient(Client):
                 continue
             kind, share = ("own", note[:SEED]) if name in survivors else ("mask", note[SEED:])
             answer[kind][name] = share.hex()
-        told = known["told"] | {f"{known['kind']} {known['place']}": known["survivors"]}
+        told = known["told"] | {phase_of(known): known["survivors"]}
         kept = {name: value for name, value in known.items() if name not in FORGOTTEN}
         self._note(kept | {"told": told, "answered": answer})
         return answer
-
-    # -- what it refuses
-
-    def _check_names(self, names: list[str]) -> None:
-        if self.trust.name not in names:
-            raise RefusedError("it shows keys among which this client's are missing")
-        if len(names) < self.trust.minimum:
-            raise RefusedError(f"a sum over {len(names)} clients is smaller than this client's {self.trust.minimum}")
-        if unknown := [name for name in names if name not in self.trust.peers]:
-            raise RefusedError(f"{unknown[0]!r} is not in this client's list of peers")
-
-    def _check_survivors(self, names: list[str], known: dict[str, Any]) -> None:
-        if not set(names) <= set(known["names"]):
-            raise RefusedError("a sum holds clients that were not asked")
-        if self.trust.name not in names:
-            raise RefusedError("it says that this client dropped out, which has sent its upload")
-        if len(names) < self.trust.minimum:
-            raise RefusedError(f"a sum over {len(names)} clients is smaller than this client's {self.trust.minimum}")
-        if len(set(names) & set(known["holders"])) < known["threshold"]:
-            raise RefusedError("a sum holds too few of the clients that share with this one")
-        if known["kind"] == "hold" and set(names) != set(self.trust.peers):
-            raise RefusedError(
-                "it asks what some of the clients hold: subtracted from the sum of all, that is what the others hold"
-            )
 
     # -- what the client keeps
 

@@ -32,7 +32,7 @@ def configured(algorithm: Algorithm, config: Mapping[str, Any]) -> Algorithm:
     limit, other, bits = (configuration.read_value(name, config.get(name, "")) for name in (LIMIT, OTHER_LIMIT, BITS))
     if limit is None:
         raise ValueError(
-            f"{SWITCH} needs {LIMIT}: the largest entry of an upload, or one for each of its parts, such as \"0.1, 10\""
+            f'{SWITCH} needs {LIMIT}: the largest entry of an upload, or one for each of its parts, such as "0.1, 10"'
         )
     return algorithm.replace(uploads=(*algorithm.uploads, FixedPoint(limit=limit, bits=bits, other_limit=other)))
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
 from losac._checks import check_count
 from losac._files import make_folder, write_whole
 from losac.federation.errors import RefusedError
+from losac.federation.secure.primitives import Ed25519PrivateKey, Ed25519PublicKey, InvalidSignature
 from losac.federation.secure.rules import PEERS
 
 IDENTITY = "identity"

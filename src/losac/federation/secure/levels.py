@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from losac.algorithms.contract import Algorithm
-from losac.algorithms.fixed_point import Fixed, is_fixed
+from losac.algorithms.fixed_point import is_fixed
 from losac.federation.errors import RefusedError
 from losac.trees import Tree
 

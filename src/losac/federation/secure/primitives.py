@@ -19,7 +19,8 @@ from losac.federation.errors import RefusedError
 
 try:
     from Crypto.Protocol.SecretSharing import Shamir
-    from cryptography.exceptions import InvalidTag
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -27,6 +28,28 @@ try:
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError as error:
     raise missing("pycryptodome and cryptography", "secure aggregation", "flower") from error
+
+__all__ = [
+    "Ed25519PrivateKey",
+    "Ed25519PublicKey",
+    "InvalidSignature",
+    "Stream",
+    "X25519PrivateKey",
+    "apply_masks",
+    "commitment",
+    "derived",
+    "fresh_seed",
+    "join",
+    "own_mask",
+    "pair_mask",
+    "private_key",
+    "public_part",
+    "seal",
+    "shared_secret",
+    "split",
+    "unseal",
+    "words",
+]
 
 SEED = 16
 ONCE = bytes(12)

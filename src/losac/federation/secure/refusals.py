@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 
-from losac.algorithms.contract import Algorithm
+from losac._settings import LOOKED_AT
 from losac.algorithms.fixed_point import FixedPoint
 from losac.federation.errors import RefusedError
 from losac.federation.secure.levels import credited
@@ -14,7 +12,6 @@ from losac.federation.setting import Setting
 from losac.federation.shapes import own_phase_index
 from losac.simulation.program.client import averages_by_weight
 
-from losac._settings import LOOKED_AT
 LEAST = 3
 """The fewest clients of a sum: of two, each learns the other's upload."""
 WORD = 63
@@ -40,8 +37,8 @@ def check_secure(setting: Setting) -> None:
         )
     if rules.largest is not None:
         raise RefusedError(
-            f"largest={rules.largest!r} bounds the norm of single uploads, which secure aggregation hides: leave it out "
-            "(every entry is within the range in any case), or clip at the clients with gaussian(clip=…)"
+            f"largest={rules.largest!r} bounds the norm of single uploads, which secure aggregation hides: leave it "
+            "out (every entry is within the range in any case), or clip at the clients with gaussian(clip=…)"
         )
     if any(averages_by_weight(phase) for phase in algorithm.phases()):
         raise RefusedError(
@@ -62,12 +59,12 @@ def check_secure(setting: Setting) -> None:
         most = rules.clients * 2 ** transforms[-1].bits
         if most.bit_length() > WORD:
             raise RefusedError(
-                f"the sum of {rules.clients} uploads with bits={transforms[-1].bits} may not fit into 64 bits: use fewer"
+                f"the sum of {rules.clients} uploads of bits={transforms[-1].bits} may not fit into 64 bits: use fewer"
             )
     if rules.clients_per_round < LEAST:
         raise RefusedError(
-            f"clients_per_round={rules.clients_per_round}: a sum over fewer than {LEAST} clients protects nobody, since "
-            "of two each learns the other's upload"
+            f"clients_per_round={rules.clients_per_round}: a sum over fewer than {LEAST} clients protects nobody: "
+            "of two, each learns the other's upload"
         )
     _check_credit(setting)
 

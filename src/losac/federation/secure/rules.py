@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from losac._checks import check_count
 
-
 PEERS = "peers.json"
 """The list of peers in a client's state folder; a client that has one sends nothing without masks."""
 

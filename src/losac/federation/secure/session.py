@@ -104,9 +104,8 @@ def exchange_keys(session: Session, orders: Mapping[str, Order], exchange: Excha
         ),
     )
     for name in shared:
-        session.received[name] = {
-            holder: shared[holder][name].hex() for holder in session.holders(name) if holder in shared and holder != name
-        }
+        others = [each for each in session.holders(name) if each in shared and each != name]
+        session.received[name] = {other: shared[other][name].hex() for other in others}
 
 
 def masked_orders(session: Session, orders: Mapping[str, Order]) -> dict[str, Order]:
@@ -178,8 +177,9 @@ def _left_over(session: Session, shares: Mapping[str, Mapping[str, bytes]]) -> l
 
 def _joined(session: Session, name: str, shares: Mapping[str, bytes]) -> bytes:
     holders = session.holders(name)
+    known = {holder: shares[holder] for holder in holders if holder in shares}
     try:
-        return join({holder: shares[holder] for holder in holders if holder in shares}, session.threshold_of(name), holders)
+        return join(known, session.threshold_of(name), holders)
     except RefusedError as error:
         raise RefusedError(f"the masks of {name} stay: {error}") from None
 
