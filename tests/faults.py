@@ -171,7 +171,7 @@ class Forgetful(Client):
     def answer(self, order: Order) -> Reply:
         record = self.vault.read("committed")
         kept = self.worker.start(START) if record is None else self._kept(record)
-        reply = self._hold(order, kept) if order.kind == "hold" else self._train(order, kept)
+        reply = self._hold(order, kept, record) if order.kind == "hold" else self._train(order, kept, record)
         if order.kind != "hold":
             self.vault.commit()
         return reply
@@ -187,14 +187,11 @@ class World:
         self, method: str, recovery: str, seed: int, rate: float = 0.1, only: str = "", naive: bool = False
     ) -> None:
         self.rng, self.rate, self.only, self.naive = np.random.default_rng(seed), rate, only, naive
-        self.algorithm = METHODS[method]
-        self.method, sampled = method, SAMPLED if self.algorithm.partial else CLIENTS
-        rules = Rules(
-            clients=CLIENTS, clients_per_round=sampled, recovery=recovery, dtype="float64", seed=seed,
-            fewest=1 + seed % 2,
-        )  # fmt: skip
-        self.setting = Setting(self.algorithm, rules, START, (), zero(), Uniform(CLIENTS, sampled))
-        self.workers = {f"c{i}": QuickWorker(self.algorithm, i) for i in range(CLIENTS)}
+        self.method, self.algorithm = method, self.make_algorithm(method)
+        rules = self.make_rules(recovery, seed)
+        sampler = Uniform(CLIENTS, rules.clients_per_round)
+        self.setting = Setting(self.algorithm, rules, START, (), zero(), sampler)
+        self.workers = {f"c{i}": self.make_worker(i) for i in range(CLIENTS)}
         self.disks = {name: Disk(self.rng, 0.0) for name in self.workers}
         self.copies: dict[str, dict[str, Any]] = {}
         self.old: list[tuple[str, Order]] = []
@@ -207,6 +204,25 @@ class World:
         self.late: dict[str, Reply] = {}
         self.harmed: set[str] = set()
         self.driver = self.new_driver()
+
+    def make_algorithm(self, method: str) -> Any:
+        return METHODS[method]
+
+    def make_rules(self, recovery: str, seed: int) -> Rules:
+        sampled = SAMPLED if self.algorithm.partial else CLIENTS
+        return Rules(
+            clients=CLIENTS, clients_per_round=sampled, recovery=recovery, dtype="float64", seed=seed,
+            fewest=1 + seed % 2,
+        )  # fmt: skip
+
+    def make_worker(self, number: int) -> Any:
+        return QuickWorker(self.algorithm, number)
+
+    def make_client(self, name: str) -> Client:
+        return (Forgetful if self.naive else Client)(self.workers[name], self.disks[name])
+
+    def make_driver(self) -> Driver:
+        return Driver(self.setting, self, self.saved, self.save)
 
     def chance(self, name: str, share: float = 1.0) -> bool:
         """Decide whether a fault happens, and count it."""
@@ -230,7 +246,7 @@ class World:
         """Start the server from its disk, as often as it is killed while it starts."""
         while True:
             try:
-                return Driver(self.setting, self, self.saved, self.save)
+                return self.make_driver()
             except Killed:
                 continue
 
@@ -270,9 +286,8 @@ class World:
         """Let a client answer; None where it is killed."""
         disk = self.disks[name]
         disk.chance = self.rate / 3 if self.only in ("", "client killed") else 0.0
-        client = (Forgetful if self.naive else Client)(self.workers[name], disk)
         try:
-            reply = client.answer(order)
+            reply = self.make_client(name).answer(order)
         except Killed:
             self.faults["client killed"] = self.faults.get("client killed", 0) + 1
             return None

@@ -133,6 +133,7 @@ MISSING = {
     "flwr": ("import losac.flower", "flower"),
     "psutil": ("import losac.deploy", "flower"),
     "cryptography": ("from losac.deploy.certificates import node_key", "flower"),
+    "Crypto": ("import losac.federation.secure.primitives", "flower"),
     "optuna": ("losac.tune(TASK, fedavg(1e-3), {'step_size': [1e-3]}, search='optuna', trials=1, rounds=1)", "tune"),
     "dp_accounting": ("losac.privacy.epsilon(NOISED, rounds=5, clients=10)", "privacy"),
     "torch": ("from losac.federation.torch import start_params; start_params(None)", "torch"),

@@ -27,6 +27,7 @@ from losac.algorithms.fedsaga import Fedsaga as fedsaga
 from losac.algorithms.fedspeed import Fedspeed as fedspeed
 from losac.algorithms.fedsps import Fedsps as fedsps
 from losac.algorithms.fedvarp import Fedvarp as fedvarp
+from losac.algorithms.fixed_point import FixedPoint as fixed_point
 from losac.algorithms.ghbm import Ghbm as ghbm
 from losac.algorithms.local_distances import LocalDog as local_dog
 from losac.algorithms.local_distances import LocalDowg as local_dowg
@@ -132,6 +133,7 @@ __all__ = [  # noqa: RUF022 (first the algorithms that the paper names, then the
     "bucketing",
     "centred_clipping",
     "coordinate_median",
+    "fixed_point",
     "gaussian",
     "geometric_median",
     "krum",

@@ -17,6 +17,7 @@ from losac.attacks.evidence import Gradient, as_printed, best_of, noise_in, reco
 from losac.attacks.layers import quotients
 from losac.attacks.measures import label_accuracy, likeness, relative_error, span_angle
 from losac.attacks.replay import true_gradients
+from losac.attacks.sums import pooled, watch_sum
 from losac.attacks.transcript import Transcript, mean_gradient, watch
 from losac.attacks.unrolled import run_unrolled
 from losac.simulation.engines.resident import precision
@@ -94,6 +95,7 @@ def audit(
     class_means: np.ndarray | None = None,
     clients_per_round: int | None = None,
     seed: int = 0,
+    summed: bool = False,
 ) -> Audit:
     """Run a federation, attack what its server sees of some clients, and compare with their data.
 
@@ -103,10 +105,16 @@ def audit(
       plan: how to attack.
       clients: the ones to attack.
       class_means: [classes, …], from public data: the control, which needs no attack.
+      summed: whether the server sees only the sum of what these clients send, as with secure aggregation, and is after
+        the rows of any of them.
     """
     _check(plan)
-    seen = watch(task, algorithm, clients, rounds=plan.rounds, clients_per_round=clients_per_round, seed=seed)
-    real = [tuple(np.asarray(a) for a in task.data.client(i)) for i in clients]
+    if summed:
+        seen = [watch_sum(task, algorithm, clients, rounds=plan.rounds, seed=seed)]
+        real = [pooled(task, clients)]
+    else:
+        seen = watch(task, algorithm, clients, rounds=plan.rounds, clients_per_round=clients_per_round, seed=seed)
+        real = [pooled(task, [i]) for i in clients]
     flat = [np.reshape(x, (len(x), -1)) for x, _ in real]
     if len({len(x) for x in flat}) > 1:
         raise ValueError(

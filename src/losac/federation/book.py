@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from losac._seeds import check_seed
 from losac.federation.bounds import ADAPTIVE, Tracked
 from losac.federation.errors import RefusedError as RefusedError
 from losac.federation.protocol import NOTHING, make_token
+from losac.federation.secure.rules import SecureRules
 from losac.trees import Tree
+
+if TYPE_CHECKING:
+    from losac.federation.secure.sealed import Sealed
 
 DTYPES = ("float32", "float64")
 Recovery = Literal["ledger", "resync", "reset"]
@@ -35,6 +39,8 @@ class Rules:
       largest: the norm above which an upload is refused; ``"adaptive"`` (see :mod:`losac.federation.bounds`), a
         number, or None.
       dtype: the server's precision.
+      secure: how uploads are summed under masks, so that the server sees none of them; None: they are not. It needs
+        ``recovery="reset"`` and ``largest=None``.
     """
 
     clients: int
@@ -44,6 +50,7 @@ class Rules:
     recovery: Recovery = "resync"
     largest: float | str | None = ADAPTIVE
     dtype: str = "float32"
+    secure: SecureRules | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", check_seed(self.seed))
@@ -94,7 +101,8 @@ class Book(NamedTuple):
 
     ``starts`` grows with every start, and ``tick`` with every attempt since the last; ``total`` is the sum of all
     credits accepted and not taken back, ``unsettled`` whether it contains some of clients that no longer have their
-    state; ``first`` is the model from which new clients begin; ``bounds`` says how large uploads usually are.
+    state; ``first`` is the model from which new clients begin; ``bounds`` says how large uploads usually are;
+    ``sealed`` is a round whose sum is still masked. With secure aggregation ``total`` holds whole numbers.
     """
 
     run: str
@@ -108,6 +116,7 @@ class Book(NamedTuple):
     members: Mapping[str, Member]
     unsettled: bool = False
     bounds: Mapping[str, Tracked] = {}
+    sealed: Sealed | None = None
 
     @property
     def token(self) -> str:

@@ -14,6 +14,7 @@ from losac.federation.durable import Record
 from losac.federation.fingerprint import fingerprint
 from losac.federation.protocol import fill
 from losac.federation.setting import Setting
+from losac.trees import Tree
 
 TREES = ("server", "model_state", "total", "first")
 PLAIN = ("run", "starts", "tick", "round", "unsettled")
@@ -40,6 +41,9 @@ def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]
         arrays[f"row {k}"] = jax.tree.leaves(member.row)
     values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log, "about": about}
     values |= {"bounds": book.bounds}
+    if book.sealed is not None:
+        values["sealed"], more = book.sealed.parts()
+        arrays |= more
     durable.write(path, Record(values, arrays))
 
 
@@ -67,7 +71,17 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
         members[name] = Member(**{"moved": float("inf")} | about, credit=credit, row=row, share=share)
     plain = {name: record.values[name] for name in PLAIN}
     bounds = {kind: Tracked(*each) for kind, each in record.values.get("bounds", {}).items()}
-    return Book(**plain, **trees, members=members, bounds=bounds), list(record.values["log"])
+    sealed = _sealed(record, blank.server)
+    return Book(**plain, **trees, members=members, bounds=bounds, sealed=sealed), list(record.values["log"])
+
+
+def _sealed(record: Record, server: Tree) -> Any:
+    """Return the round whose sum is still to be unmasked."""
+    if "sealed" not in record.values:
+        return None
+    from losac.federation.secure.sealed import from_parts
+
+    return from_parts(record.values["sealed"], record.arrays, server)
 
 
 def members(out: Path) -> list[str]:

@@ -51,6 +51,17 @@ def _largest(name: str, value: Any) -> Any:
     return float(value)
 
 
+def _range(name: str, value: Any) -> Any:
+    """Return a positive number, or several in a text as a tuple."""
+    try:
+        found = tuple(float(part) for part in str(value).split(","))
+    except ValueError:
+        found = ()
+    if isinstance(value, bool) or not found or not all(POSITIVE.contains(number) for number in found):
+        raise ValueError(f"{name}={shown(value)} must be a positive number, or some with commas between them")
+    return found if len(found) > 1 else found[0]
+
+
 REQUIRED = ("rounds", "clients")
 CONFIG: Mapping[str, tuple[Check, Any]] = {
     "rounds": (_count(1), None), "clients": (_count(1), None), "clients-per-round": (_count(1), None),
@@ -59,7 +70,9 @@ CONFIG: Mapping[str, tuple[Check, Any]] = {
     "dtype": (_choice(DTYPES), "float32"), "deadline": (_number(POSITIVE), 600.0), "out": (_text, None),
     "mean-rows": (_number(POSITIVE), None), "evaluate-every": (_count(1), 1), "evaluate-clients": (check_flag, False),
     "forget-after": (_count(1), None), "patience": (_number(NONNEGATIVE), 300.0), "attempts": (_count(1), 20),
-    "node-keys": (check_flag, True),
+    "node-keys": (check_flag, True), "secure-aggregation": (check_flag, False), "secure-range": (_range, None),
+    "secure-other-range": (_range, None), "secure-bits": (_count(1), 32), "secure-threshold": (_count(2), None),
+    "secure-neighbours": (_count(4), None),
 }  # fmt: skip
 """The check and the default of each key. The number 0 and an empty text stand for the default."""
 

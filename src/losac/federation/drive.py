@@ -119,9 +119,13 @@ class Driver:
         self.keep(self.book.next_attempt())
         willing = present - self.failed if len(present - self.failed) >= rounds.needed(self.setting) else present
         attempt = rounds.open_round(self.setting, self.book, willing)
+        return self._carry_out(attempt, present, began)
+
+    def _carry_out(self, attempt: rounds.Attempt, present: set[str], began: float) -> MeasuredRound:
+        """Go through the phases of a round, and keep what follows from them."""
         self._go_through(attempt, present)
         if not attempt.void:
-            self.keep(rounds.accepted(self.setting, attempt))
+            self.keep(self._accepted(attempt))
         else:
             LOG.warning("round %d does not count: %s", self.book.round, attempt.void)
             if attempt.book.bounds != self.book.bounds:
@@ -136,6 +140,10 @@ class Driver:
             {name: spent.get(name, 0) for name in COSTS},
             time.perf_counter() - began,
         )  # fmt: skip
+
+    def _accepted(self, attempt: rounds.Attempt) -> Book:
+        """Return the book after a finished round."""
+        return rounds.accepted(self.setting, attempt)
 
     def gather(self) -> set[str]:
         """Return the members that are present, including newcomers."""

@@ -82,7 +82,8 @@ def dismiss(setting: Setting, book: Book, name: str) -> Book:
         now, member = setting.algorithm.at(book.round), book.members[name]
         weight = weight_in_sums(setting, member)
         book = book._replace(server=setting.call(lambda: now.drop_row(setting.here, book.server, member.row, weight)))
-    return book._replace(members={other: member for other, member in book.members.items() if other != name})
+    members = {other: member for other, member in book.members.items() if other != name}
+    return book._replace(members=members, sealed=None)  # a round that it may be in does not count
 
 
 def weight_in_sums(setting: Setting, member: Member) -> float:
@@ -120,7 +121,8 @@ def reset(setting: Setting, book: Book) -> Book:
     row = setting.own(setting.algorithm.at(0).init_server_row(params))
     members = {name: member._replace(accepted=NOTHING, credit=None, row=row) for name, member in book.members.items()}
     server = setting.call(lambda: setting.algorithm.at(book.round).restart(book.server))
-    return book._replace(server=server, total=setting.no_credit, first=params, members=members, unsettled=False)
+    book = book._replace(server=server, total=setting.no_total, first=params, members=members)
+    return book._replace(unsettled=False, sealed=None)
 
 
 def assignment(

@@ -25,7 +25,8 @@ from losac.trees import Tree, map_trees
 NOTHING = ""
 """The token that stands for no accepted round: the server holds nothing of the client."""
 
-Kind = Literal["train", "hold"]
+Kind = Literal["train", "hold", "keys", "shares", "agree", "unmask"]
+"""To work, to say what is held, and the steps of :mod:`losac.federation.secure` before and after these."""
 Status = Literal["done", "lost", "stale"]
 
 
@@ -48,6 +49,8 @@ class Order(NamedTuple):
     name: str = ""
     key: str = ""
     share: Mapping[str, Tree] | None = None
+    secure: bytes = b""
+    """A note of secure aggregation; nothing where it is off."""
 
 
 class Reply(NamedTuple):
@@ -62,6 +65,7 @@ class Reply(NamedTuple):
     phase_index: int = 0
     upload: Message = Message(())
     gradients: float = 0.0
+    secure: bytes = b""
 
 
 def make_token(run: str, start: int, tick: int) -> str:
@@ -92,6 +96,11 @@ class Client:
 
     def answer(self, order: Order) -> Reply:
         """Carry out an order once: the same order again gets the same answer."""
+        if order.secure or order.kind not in ("train", "hold"):
+            raise RefusedError(
+                "it belongs to secure aggregation, and this client has no list of peers: put peers.json, from the "
+                "operator, into its state-dir"
+            )
         phase_index = order.task.phase_index
         pending, committed = self.vault.read("pending"), self.vault.read("committed")
         _require_own(order, pending, committed)
@@ -102,23 +111,23 @@ class Client:
                 return self._again(pending, order)
             if pending.values["place"] > phase_index or order.kind != "train":
                 return Reply("stale", order.token, phase_index)
-            return self._train(order, self._kept(pending))
+            return self._train(order, self._kept(pending), pending)
         if order.follows:
             return Reply("stale", order.token, phase_index)
         if pending is not None and self._is(pending, order.accepted):
             committed = self._settled(pending, order)
             self.vault.commit()
         if order.accepted == NOTHING:
-            kept = None
+            kept, committed = None, None
         elif committed is None or not self._is(committed, order.accepted):
             return Reply("lost", order.token, phase_index)
         else:
             kept = self._kept(committed)
         if order.kind == "hold":
-            return self._hold(order, kept)
+            return self._hold(order, kept, committed)
         if kept is None:
             kept = self.worker.start(self.worker.params if order.start is None else order.start)
-        return self._train(order, kept)
+        return self._train(order, kept, committed)
 
     def _is(self, record: Record | None, accepted: str) -> bool:
         """Whether a record is the state that the server accepted: after the algorithm's own phase, not before.
@@ -141,15 +150,20 @@ class Client:
         self.vault.write("pending", settled)
         return settled
 
-    def _train(self, order: Order, kept: Kept) -> Reply:
+    def _train(self, order: Order, kept: Kept, before: Record | None) -> Reply:
         result = self.worker.work(order.task, order.message, kept)
         upload = result.upload
         arrays = _named(result.kept)
         arrays |= {f"sent {name}": jax.tree.leaves(tree) for name, tree in zip(Message._fields, upload)}
         values = {"token": order.token, "place": order.task.phase_index, "gradients": result.gradients}
         values |= {"client": order.task.client, "task": list(order.task)}
+        arrays |= self._also_kept(order, upload, before)
         self.vault.write("pending", Record(values, arrays))
         return Reply("done", order.token, order.task.phase_index, upload, result.gradients)
+
+    def _also_kept(self, order: Order, upload: Message, before: Record | None) -> dict[str, list[np.ndarray]]:
+        """Return what else a record holds after an upload, which continues another record."""
+        return {}
 
     def _again(self, pending: Record, order: Order) -> Reply:
         """Return the answer that was given before, or would have been given."""
@@ -163,7 +177,7 @@ class Client:
         like = self.worker.kept_like
         return Kept(*(fill(tree, record.arrays[name]) for name, tree in zip(Kept._fields, like)))
 
-    def _hold(self, order: Order, kept: Kept | None) -> Reply:
+    def _hold(self, order: Order, kept: Kept | None, before: Record | None) -> Reply:
         here = Federation(order.task.clients, order.task.sampled, lambda x, step: x)
         algorithm = self.worker.algorithm.at(order.task.round)
         if kept is None:

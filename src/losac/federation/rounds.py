@@ -51,6 +51,8 @@ class Attempt:
     failed: set[str] = field(default_factory=set)
     """Clients that were asked and did not answer correctly."""
     gradients: float = 0.0
+    levels: list[np.ndarray] | None = None
+    """Under masks: the sum of what was credited in the algorithm's own phase, in whole numbers."""
     void: str = ""
     """Why the round does not count, once that is known."""
 

@@ -19,7 +19,7 @@ from losac.prox import Regularizer
 from losac.simulation.engines.resident import precision
 from losac.simulation.program.setup import cast_numbers
 from losac.simulation.sampling import Sampler
-from losac.trees import Tree
+from losac.trees import Tree, map_trees
 
 
 class Setting:
@@ -50,11 +50,20 @@ class Setting:
         self.params, self.model_state = self.own(params), self.own(model_state)
         self.here = Federation(rules.clients, rules.clients_per_round, cast_numbers(regularizer, rules.dtype).prox)
         self.payload_like = lru_cache(None)(self._payload_like)
+        if rules.secure is not None:
+            from losac.federation.secure.refusals import check_secure
+
+            check_secure(self)
 
     @cached_property
     def no_credit(self) -> Tree:
         """The credit of nothing; without leaves if the algorithm keeps no sum at the server."""
         return self.own(credit_zeros(self.algorithm, self.params, self.rules.clients, self.rules.clients_per_round))
+
+    @property
+    def no_total(self) -> Tree:
+        """The sum of no credits: in whole numbers of steps where uploads are summed under masks."""
+        return map_trees(lambda a: np.zeros(a.shape, np.int64), self.no_credit) if self.rules.secure else self.no_credit
 
     @cached_property
     def share_like(self) -> Any:
@@ -76,7 +85,7 @@ class Setting:
     def first_book(self, run: str) -> Book:
         """Return the book before the first round."""
         server = self.call(lambda: self.algorithm.at(0).init(self.params))
-        return Book(run, 0, 0, 0, server, self.model_state, self.no_credit, self.params, {})
+        return Book(run, 0, 0, 0, server, self.model_state, self.no_total, self.params, {})
 
     def model(self, book: Book) -> Tree:
         """Return the present model."""

@@ -14,6 +14,7 @@ from losac.federation import configuration
 from losac.federation.book import Rules
 from losac.federation.central import Central
 from losac.federation.configuration import CONFIG
+from losac.federation.secure import configured as secure
 from losac.flower.server import Strategy
 from losac.task import Task
 
@@ -65,15 +66,17 @@ class Read(dict[str, Any]):
         return super().get(name, default)
 
 
-RULES = ("clients-per-round", "seed", "fewest", "recovery", "largest", "dtype")
+RULES = ("clients-per-round", "seed", "fewest", "recovery", "largest", "dtype", "secure")
 """The keys that are rules of the federation."""
 
 
 def make_strategy(config: Mapping[str, Any], algorithm: Algorithm) -> Strategy:
     """Read a strategy from Flower's run configuration, where 0 or an empty text stands for the default."""
     values = configuration.read(config)
+    secure.settle(values, config)
     clients = values.pop("clients")
     del values["rounds"]
     ruled = {name.replace("-", "_"): values.pop(name) for name in RULES}
     rules = Rules(clients=clients, **ruled | {"clients_per_round": ruled["clients_per_round"] or clients})
-    return Strategy(algorithm, rules, **{name.replace("-", "_"): value for name, value in values.items()})
+    options = {name.replace("-", "_"): value for name, value in values.items()}
+    return Strategy(secure.configured(algorithm, config), rules, **options)

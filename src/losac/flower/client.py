@@ -20,6 +20,8 @@ from losac.federation.compiled import CompiledWorker
 from losac.federation.fingerprint import fingerprint
 from losac.federation.owner import claim
 from losac.federation.protocol import Client, Reply, parse_token
+from losac.federation.secure.configured import configured
+from losac.federation.secure.rules import PEERS
 from losac.federation.vault import Folder
 from losac.federation.work import Worker
 from losac.flower.identity import client_name
@@ -63,9 +65,10 @@ def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence
     def known(context: Context) -> _Known:
         key = repr((sorted(context.node_config.items()), sorted(context.run_config.items()))), OWN.get()
         if key not in last:
-            made, method = problem(context.node_config, context.run_config), algorithm(context.run_config)
+            made = problem(context.node_config, context.run_config)
+            method = configured(algorithm(context.run_config), context.run_config)
             dtype = str(context.run_config.get("dtype") or "float32")
-            plain = CompiledWorker(made, method, dtype) if isinstance(made, Task) else made
+            plain = CompiledWorker(made, method, dtype) if isinstance(made, Task) else _with(made, context.run_config)
             last.clear()
             agreed = fingerprint(plain.algorithm, getattr(plain, "frozen", ""))
             last[key] = _Known(protected(plain, OWN.get()), agreed)
@@ -88,7 +91,7 @@ def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence
     def evaluate(message: Message, context: Context) -> Message:
         def answer() -> RecordDict:
             client = known(context).worker
-            if any(transform.private for transform in client.algorithm.transforms()):
+            if any(transform.private for transform in client.algorithm.transforms()) or _trusts(context):
                 raise RefusedError("it protects its uploads, and a loss on its own data would travel unprotected")
             content = message.content
             params = from_arrays(content, "message", client.params, in_any_precision=True)
@@ -122,9 +125,30 @@ def _carry_out(message: Message, context: Context, known: _Known) -> RecordDict:
         raise RefusedError(f"the order is for client {order.name!r}, and this is {name!r}")
     with durable.locked(folder, private=True):
         claim(folder, run, name, order.key)
-        reply: Reply = Client(worker, Folder(folder)).answer(order)
+        reply: Reply = _client(worker, folder, context, name).answer(order)
     _forget_old_runs(folder)
     return reply_content(reply)
+
+
+def _with(worker: Worker, run_config: Mapping[str, Any]) -> Worker:
+    """Return a worker whose uploads are as the run's configuration says."""
+    method = configured(worker.algorithm, run_config)
+    return worker if method is worker.algorithm else worker.with_algorithm(method)
+
+
+def _trusts(context: Context) -> bool:
+    """Whether a node has a list of peers, and so sends nothing without masks."""
+    return (state_folder(context) / PEERS).exists()
+
+
+def _client(worker: Worker, folder: Path, context: Context, name: str) -> Client:
+    """Return the client of a run: one that uses masks where the node has a list of peers."""
+    if not _trusts(context):
+        return Client(worker, Folder(folder))
+    from losac.federation.secure.client import SecureClient
+    from losac.federation.secure.identity import read_trust
+
+    return SecureClient(worker, Folder(folder), read_trust(state_folder(context), name))
 
 
 def _introduce(context: Context, worker: Worker) -> RecordDict:

@@ -34,6 +34,8 @@ FLOATING = (np.dtype(np.float32), np.dtype(np.float64))
 """The precisions of a run."""
 HEADER = 4096
 """Bytes that an array may have in front of its numbers; NumPy writes 128."""
+NOTE = "secure"
+"""The record of what secure aggregation adds."""
 LONGEST = 512
 """Letters of the longest text in an order or a reply."""
 ORDER: Mapping[str, type] = {
@@ -54,6 +56,7 @@ def order_content(order: Order, algorithm: Algorithm, frozen: str = "") -> Recor
     config: Config = {"kind": order.kind, "token": order.token, "accepted": order.accepted, "follows": order.follows}
     config |= {"name": order.name, "key": order.key}
     content = RecordDict({"order": ConfigRecord(config | task | {"algorithm": fingerprint(algorithm, frozen)})})
+    _put_note(content, order.secure)
     return _with_arrays(
         content, message=order.message.content, model_state=order.message.model_state, start=order.start,
         share=order.share,
@@ -66,7 +69,7 @@ def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     ``agreed`` is the fingerprint of the algorithm, and of the frozen weights, that the client takes the server to run
     with, without the client's own transforms.
     """
-    config = _config(content, "order", ORDER, {"message", "model_state", "start", "share"})
+    config = _config(content, "order", ORDER, {"message", "model_state", "start", "share", NOTE})
     if config["algorithm"] != agreed:
         raise RefusedError(
             f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm, "
@@ -87,7 +90,7 @@ def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     share = _share(content, worker, task) if "share" in content else None
     return Order(
         kind, config["token"], config["accepted"], task, message, config["follows"], start, config["name"],
-        config["key"], share,
+        config["key"], share, _note(content),
     )  # fmt: skip
 
 
@@ -110,19 +113,37 @@ def reply_content(reply: Reply) -> RecordDict:
         "gradients": reply.gradients,
     }
     content = RecordDict({"reply": ConfigRecord(config)})
+    _put_note(content, reply.secure)
     return _with_arrays(content, message=reply.upload.content, model_state=reply.upload.model_state)
 
 
 def read_reply(content: RecordDict, due: Tree, model_state: Tree) -> Reply:
     """Return the reply that some records hold; raise RefusedError where its arrays are not those due."""
-    config = _config(content, "reply", REPLY, {"message", "model_state"})
+    config = _config(content, "reply", REPLY, {"message", "model_state", NOTE})
     if config["status"] not in get_args(Status):
         raise RefusedError(f"its status is {shown(config['status'])}")
     upload = Message(())
     if config["status"] == "done":
         upload = Message(from_arrays(content, "message", due), from_arrays(content, "model_state", model_state))
     status: Any = str(config["status"])
-    return Reply(status, str(config["token"]), int(config[SENT_AS["phase_index"]]), upload, float(config["gradients"]))
+    phase_index, gradients = int(config[SENT_AS["phase_index"]]), float(config["gradients"])
+    return Reply(status, str(config["token"]), phase_index, upload, gradients, _note(content))
+
+
+def _put_note(content: RecordDict, note: bytes) -> None:
+    """Add a note of secure aggregation, where there is one."""
+    if note:
+        content[NOTE] = ConfigRecord({NOTE: note})
+
+
+def _note(content: RecordDict) -> bytes:
+    """Return the note of secure aggregation in some records; nothing where there is none."""
+    if NOTE not in content:
+        return b""
+    record: Mapping[str, Any] = content.config_records.get(NOTE, {})
+    if sorted(record) != [NOTE] or type(record[NOTE]) is not bytes:
+        raise RefusedError(f"{NOTE} holds {shown(sorted(record)[:5])}, and is to hold some bytes")
+    return record[NOTE]
 
 
 def to_arrays(tree: Tree) -> ArrayRecord:

@@ -98,6 +98,11 @@ class Strategy:
         self.sampler = make_sampler(sampling, rules.clients, rules.clients_per_round, algorithm.partial)
         self.mean_rows, self.node_keys = mean_rows, node_keys
         self.evaluate_every, self.evaluate_clients = evaluate_every, evaluate_clients
+        if evaluate_clients and rules.secure is not None:
+            raise RefusedError(
+                "evaluate_clients: each client would send a loss on its own data, which secure aggregation does not "
+                "hide; measure on the server's data"
+            )
         self.log: list[dict[str, Any]] = []
         self.save: Callable[[Book], None] = lambda book: None
 
@@ -119,7 +124,7 @@ class Strategy:
         )  # fmt: skip
         book, self.log = self._begin(setting)
         transport = FlowerTransport(grid, setting, node_keys=self.node_keys)
-        driver = Driver(
+        driver = _driver_of(rules)(
             setting, transport, book, self.save, deadline=self.limits.deadline, weigh=self._weigh,
             forget_after=self.limits.forget_after, pause=PAUSE, requests=self._requests(setting),
         )  # fmt: skip
@@ -227,6 +232,15 @@ class Strategy:
             params=setting.model(book),
             model_state=book.model_state,
         )
+
+
+def _driver_of(rules: Rules) -> type[Driver]:
+    """Return the server's loop."""
+    if rules.secure is None:
+        return Driver
+    from losac.federation.secure.drive import SecureDriver
+
+    return SecureDriver
 
 
 @contextlib.contextmanager

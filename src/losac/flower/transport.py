@@ -18,6 +18,7 @@ from losac._checks import shown
 from losac.federation.book import Member, RefusedError
 from losac.federation.drive import Exchanged, Peer
 from losac.federation.protocol import Order, Reply
+from losac.federation.secure.likes import masked_reply_like
 from losac.federation.setting import Setting
 from losac.flower.records import order_content, read_reply, to_arrays
 from losac.trees import Tree
@@ -143,9 +144,11 @@ class FlowerTransport:
     def _read(self, content: RecordDict, order: Order) -> Reply:
         if "failed" in content:
             raise RefusedError("it failed; its own log says why")
-        due = self.setting.payload_like(order.task.phase_index) if order.kind == "train" else self.setting.no_credit
-        state = self.setting.model_state if order.kind == "train" else ()
-        return read_reply(content, due, state)
+        setting = self.setting
+        if setting.rules.secure is not None:
+            return read_reply(content, masked_reply_like(setting, order.kind, order.task.phase_index), ())
+        due = setting.payload_like(order.task.phase_index) if order.kind == "train" else setting.no_credit
+        return read_reply(content, due, setting.model_state if order.kind == "train" else ())
 
     def _message(self, content: RecordDict, kind: str, node: int, deadline: float | None) -> Message:
         return Message(content, node, kind, ttl=None if deadline is None else deadline + MARGIN)
