@@ -19,6 +19,8 @@ from losac.federation.setting import Setting
 
 LOG = logging.getLogger("losac")
 FOLDER = "requests"
+CHECK = "check"
+"""The file that asks for a comparison; it has no content."""
 
 ACTIONS: Mapping[str, Callable[[Setting, Book, str], Book]] = {
     "free": membership.dismiss,
@@ -31,12 +33,31 @@ def ask(out: Path, action: str, name: str) -> Path:
     """Leave a request for the server that writes its results to a folder; return the request's file."""
     if action not in ACTIONS:
         raise ValueError(f"action={action!r} must be {one_of(action, ACTIONS)}")
-    if not (out / "checkpoint").is_file():
-        raise ValueError(f"{out} holds no checkpoint of a server; give the folder of a run's results")
-    path = out / FOLDER / f"{time.time_ns()}.json"
-    make_folder(path.parent, private=True)
+    path = _folder(out) / f"{time.time_ns()}.json"
     write_whole(path, json.dumps({"action": action, "name": name}) + "\n", private=True)
     return path
+
+
+def ask_check(out: Path) -> Path:
+    """Ask the server to compare its sums with what the clients hold, after its present round."""
+    path = _folder(out) / CHECK
+    write_whole(path, "", private=True)
+    return path
+
+
+def take_check(out: Path) -> bool:
+    """Return whether that was asked since the last time."""
+    path = out / FOLDER / CHECK
+    asked = path.exists()
+    path.unlink(missing_ok=True)
+    return asked
+
+
+def _folder(out: Path) -> Path:
+    if not (out / "checkpoint").is_file():
+        raise ValueError(f"{out} holds no checkpoint of a server; give the folder of a run's results")
+    make_folder(out / FOLDER, private=True)
+    return out / FOLDER
 
 
 def carry_out(out: Path, setting: Setting, book: Book, save: Callable[[Book], None]) -> Book:
