@@ -204,7 +204,7 @@ class Strategy:
             line["metrics"] = self._measure(central, transport, book, params)
             line["metrics"]["answered"] = float(len(line["answered"]))
             told = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
-            LOG.info("round %d: %s", book.round, told, extra={"round": book.round})
+            LOG.info("measured: %s", told, extra={"round": book.round})
         self.log.append(line)
 
     def _measure(self, central: Central, transport: FlowerTransport, book: Book, params: Any) -> dict[str, float]:
