@@ -1,18 +1,21 @@
 """A long run between real processes with random kills: does it end, with the right sums and without growing?
 
-    python benchmarks/soak.py soak --rounds 100 --json benchmarks/results/soak.json
+    python benchmarks/soak.py soak --rounds 100 --hostile --json benchmarks/results/soak.json
 
 A federation with TLS on the embedded data trains LoSAC; every half a minute or so a SuperNode (with or without its
-disk), the SuperLink or the server's process is killed with SIGKILL and started again. At the end the server's sum is
-compared with what the clients hold, and the model with the simulator's where no client lost its disk. About half a
-minute per kill and ten seconds per round.
+disk), the SuperLink or the server's process is killed with SIGKILL and started again. With ``--hostile`` one more
+client lies in most of what it sends (``benchmarks/hostile``), until two rounds before the end. At the end the server's
+sum is compared with what the clients hold, and the model with the simulator's where no client lost its disk. About half
+a minute per kill and ten seconds per round.
 """
 
 import argparse
 import json
+import os
 import random
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +39,22 @@ def measure(federation: LocalFederation, out: Path) -> dict[str, Any]:
     memory = {}
     for name, pid in federation.processes().items():
         if pid is not None:
-            memory[name] = psutil.Process(pid).memory_info().rss // 2**20
+            process = psutil.Process(pid)
+            memory[name] = process.memory_info().rss // 2**20
+            if name == "superexec":
+                memory["server"] = sum(child.memory_info().rss for child in process.children()) // 2**20
     states = federation.folder.root / "state"
     return {"round": round_of(out), "memory_mb": memory, "client_files": size(states), "server_files": size(out)}
+
+
+def lying(federation: LocalFederation, log: Path | None) -> LocalFederation:
+    """Start the last node again: hostile, with a log of its lies, or honest."""
+    own = Path(__file__).resolve().parent / "hostile"
+    path = os.pathsep.join(filter(None, [str(own), os.environ.get("PYTHONPATH", "")]))
+    extra = {} if log is None else {"LOSAC_HOSTILE": str(log.resolve()), "PYTHONPATH": path}
+    liar = LocalFederation(federation.folder.root, environment=extra, timeout=180)
+    liar.restart(liar.names[-1])
+    return liar
 
 
 def main() -> None:
@@ -47,27 +63,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between two kills, on average")
+    parser.add_argument("--deadline", type=int, default=45, help="seconds that clients have; more on a busy machine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recovery", default="resync")
+    parser.add_argument("--hostile", action="store_true", help="one more client, which lies")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    rng = random.Random(arguments.seed)
+    rng, nodes = random.Random(arguments.seed), arguments.nodes + arguments.hostile
     app, out = arguments.folder / "soak_app", arguments.folder.resolve() / "results"
     write_app(
         app, algorithm="losac", settings={"step_size": 2e-4, "local_steps": 5, "blocks": 3}, data="digits",
-        model="softmax", partition="dirichlet:0.3", clients=arguments.nodes, clients_per_round=2,
+        model="softmax", partition="dirichlet:0.3", clients=nodes, clients_per_round=2 + arguments.hostile,
         rounds=arguments.rounds,
     )  # fmt: skip
-    config = (app / "pyproject.toml").read_text().replace("deadline = 120", "deadline = 45")
-    (app / "pyproject.toml").write_text(f'{config}\nrecovery = "{arguments.recovery}"\nattempts = 100\n')
+    config = (app / "pyproject.toml").read_text().replace("deadline = 120", f"deadline = {arguments.deadline}")
+    config = config.replace('recovery = "resync"', f'recovery = "{arguments.recovery}"')
+    (app / "pyproject.toml").write_text(config.replace("attempts = 20", "attempts = 100"))
+    lies = arguments.folder / "lies.txt"
     began, kills, samples = time.time(), dict.fromkeys(KINDS, 0), []
-    with LocalFederation(arguments.folder / "federation", arguments.nodes, timeout=180) as federation:
+    with LocalFederation(arguments.folder / "federation", nodes, timeout=180) as federation:
+        if arguments.hostile:
+            lying(federation, lies)
         run = federation.submit(app, {"out": str(out)})
         while not federation.status(run)["status"].startswith("finished"):
             until = time.time() + rng.expovariate(1 / arguments.every)
-            while time.time() < until and not federation.status(run)["status"].startswith("finished"):
+            while time.time() < until and round_of(out) < arguments.rounds - 2:
+                if federation.status(run)["status"].startswith("finished"):
+                    break
                 time.sleep(2)
-            if round_of(out) >= arguments.rounds - 1:
+            if round_of(out) >= arguments.rounds - 2:
                 break
             what = rng.choices(list(KINDS), list(KINDS.values()))[0]
             kills[what] += 1
@@ -81,13 +105,16 @@ def main() -> None:
                 run = hurt(federation, what, app, out, run)
             samples.append(measure(federation, out))
             print(f"{time.time() - began:6.0f} s, round {samples[-1]['round']}: {what} killed and back", flush=True)
-        status = federation.wait(run, 1200)["status"]
+        if arguments.hostile:
+            lying(federation, None)
+        status = federation.wait(run, 3600)["status"]
         samples.append(measure(federation, out))
     outcome = conclude(app, out)
     found = {
         "status": status, "rounds": outcome.rounds, "void": outcome.void, "kills": kills,
         "invariant": outcome.invariant, "accuracy": outcome.accuracy, "simulated": outcome.simulated,
         "seconds": time.time() - began, "first": samples[0], "last": samples[-1],
+        "lies": Counter(lies.read_text().splitlines()) if lies.exists() else {},
         "answered": sum(len(line["answered"]) for line in read_log(out)),
     }  # fmt: skip
     print(json.dumps(found, indent=1))

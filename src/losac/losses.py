@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from losac._checks import NONNEGATIVE, POSITIVE, check_function, check_number
@@ -56,7 +55,7 @@ class BinaryCrossEntropy(_OfModel):
         """Return the mean over the batch."""
         x, y = batch
         logits = self.model(params, x).reshape(-1)
-        loss = optax.sigmoid_binary_cross_entropy(logits, y.reshape(-1).astype(logits.dtype)).mean()
+        loss = _sigmoid_cross_entropy(logits, y.reshape(-1)).mean()
         return loss + 0.5 * self.l2 * squared_norm(params) if self.l2 else loss
 
 
@@ -98,7 +97,7 @@ class SigmoidCrossEntropy(_OfModel):
         """Return the mean over the batch."""
         x, y = batch
         logits = self.model(params, x)
-        return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)).mean()
+        return _sigmoid_cross_entropy(logits, y).mean()
 
 
 @dataclass(frozen=True)
@@ -172,3 +171,10 @@ def _overlap(model: Any, params: Tree, batch: Batch) -> tuple[Array, Array]:
     logits = model(params, x)
     told, true = (logits > 0).astype(logits.dtype), (y > 0).astype(logits.dtype)
     return (told * true).sum(-1), (told + true).sum(-1)
+
+
+def _sigmoid_cross_entropy(logits: Array, y: Array) -> Array:
+    import optax  # here: a client of a federation is a new process for every message
+
+    found: Array = optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype))
+    return found

@@ -24,6 +24,16 @@ def no_data(tmp_path, monkeypatch):
 # --- names, options, seeds -----------------------------------------------------------------------------
 
 
+def test_digits_are_those_of_scikit_learn_which_is_not_imported_for_them():
+    from sklearn.datasets import load_digits
+
+    from losac.data.tables import _digits
+
+    for ours, theirs in zip(_digits(), load_digits(return_X_y=True), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        assert ours.dtype == theirs.dtype
+
+
 def test_digits_come_with_the_library():
     digits = load("digits")
     assert digits.num_clients == 20

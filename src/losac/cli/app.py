@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, board, compare, data, deploy, init, peers, plugins, report, run, tune
+from losac.cli import algorithms, attack, board, compare, data, deploy, export, init, peers, plugins, report, run, tune
 from losac.cli.errors import EXIT_CODES
 from losac.cli.group import App
 
@@ -41,6 +41,7 @@ app.command("init", epilog=init.EPILOG)(init.init)
 app.command("run", epilog=run.EPILOG, quiet=_PATHS)(run.run)
 app.command("compare", epilog=compare.EPILOG, quiet=_PATHS)(compare.compare)
 app.command("report", epilog=report.EPILOG, quiet="the path of the page")(report.report)
+app.command("export", epilog=export.EPILOG, quiet="the path of the file")(export.export)
 app.command("board", epilog=board.EPILOG)(board.board)
 app.command("tune", epilog=tune.EPILOG, quiet=_PATHS)(tune.tune)
 plugins.add_command(app, "reproduce")

@@ -13,8 +13,9 @@ import typer
 from losac._seeds import MOST
 from losac.cli.errors import FAILED, say
 from losac.cli.group import App
+from losac.cli.operations import FEDERATION, RUNNING, Folder, Results, register, state
 from losac.cli.options import Printing
-from losac.cli.output import Answer, new_table, print_table
+from losac.cli.output import Answer
 from losac.experiment.fields import PROBLEM, SIMULATION, Option
 from losac.experiment.options import MADE, AlgorithmEntry, Data, Experiment, Partition
 from losac.experiment.settings import parse_settings, split_entry
@@ -27,9 +28,6 @@ _SERVER_KEYS = ("ca.crt", "ca.key", "server.crt", "server.key", "executor.secret
 _SETTINGS = ("step_size", "local_steps", "blocks", "batch_size", "epochs")
 
 app = App(help="Run an algorithm between real processes and devices, with Flower.")
-_Folder = Annotated[Path, typer.Argument(help="Folder of the federation: its keys, logs, states and results.")]
-_FEDERATION = "Federation"
-_RUNNING = "the names of the processes that run"
 
 _INIT_EPILOG = """Examples:
 
@@ -46,11 +44,6 @@ _RUN_EPILOG = """Examples:
 losac deploy run federation myapp
 
 losac deploy run federation myapp --wait --set rounds=5 --seed 1"""
-_STATUS_EPILOG = """Examples:
-
-losac deploy status federation
-
-losac deploy status federation --json"""
 _LOG_EPILOG = """Examples:
 
 losac deploy log federation
@@ -136,17 +129,17 @@ def init(
     return _files(files, f"Next: losac deploy up federation {shlex.quote(str(folder))}")
 
 
-@app.command(epilog=_UP_EPILOG, quiet=_RUNNING)
+@app.command(epilog=_UP_EPILOG, quiet=RUNNING)
 def up(
-    folder: _Folder,
+    folder: Folder,
     application: Annotated[Path | None, typer.Argument(metavar="[APP]", help="App with the number of nodes.")] = None,
     nodes: Annotated[
-        int | None, Option(_FEDERATION, "Number of SuperNodes.", default="as before, or the app's", min=1)
+        int | None, Option(FEDERATION, "Number of SuperNodes.", default="as before, or the app's", min=1)
     ] = None,
     port: Annotated[
-        int | None, Option(_FEDERATION, "Port of the SuperLink.", max=65535, default="a free one", min=1)
+        int | None, Option(FEDERATION, "Port of the SuperLink.", max=65535, default="a free one", min=1)
     ] = None,
-    timeout: Annotated[float, Option(_FEDERATION, "Seconds for processes to get ready.", min=0)] = 60,
+    timeout: Annotated[float, Option(FEDERATION, "Seconds for processes to get ready.", min=0)] = 60,
     *,
     printing: Printing,
 ) -> Answer:
@@ -161,12 +154,12 @@ def up(
     if printing.verbose:
         say(f"Starting {federation.nodes} nodes …")
     federation.start()
-    return _state(federation)
+    return state(federation)
 
 
 @app.command(epilog=_RUN_EPILOG, quiet="the folder of the results")
 def run(
-    folder: _Folder,
+    folder: Folder,
     application: Annotated[Path, typer.Argument(metavar="APP", help="Folder of the app.")],
     set_: Annotated[
         list[str] | None, Option(SIMULATION, "A setting of the app, as NAME=VALUE; repeatable.", "--set")
@@ -175,8 +168,8 @@ def run(
         int | None,
         Option(SIMULATION, "Seed of all draws; short for --set seed=N.", min=0, max=MOST, default="the app's"),
     ] = None,
-    wait: Annotated[bool, Option(_FEDERATION, "Return when the run is finished.", "--wait")] = False,
-    timeout: Annotated[float, Option(_FEDERATION, "Seconds to wait at most.", min=0)] = 3600,
+    wait: Annotated[bool, Option(FEDERATION, "Return when the run is finished.", "--wait")] = False,
+    timeout: Annotated[float, Option(FEDERATION, "Seconds to wait at most.", min=0)] = 3600,
     *,
     printing: Printing,
 ) -> Answer:
@@ -202,15 +195,9 @@ def run(
     return Answer(told, told["status"], brief=[], complaints=complaints, code=FAILED if complaints else 0)
 
 
-@app.command(epilog=_STATUS_EPILOG, quiet=_RUNNING)
-def status(folder: _Folder) -> Answer:
-    """Print the processes that run, the nodes that are online, and the status of the runs."""
-    return _state(_federation(folder))
-
-
 @app.command(epilog=_LOG_EPILOG, quiet="the last line")
 def log(
-    folder: _Folder,
+    folder: Folder,
     run_id: Annotated[
         str | None, typer.Argument(metavar="[RUN]", help="The run's id.", show_default="the last")
     ] = None,
@@ -225,7 +212,7 @@ def log(
 
 
 @app.command(epilog=_DOWN_EPILOG, quiet="the names of what was stopped")
-def down(folder: _Folder) -> Answer:
+def down(folder: Folder) -> Answer:
     """Stop all processes of a federation; its keys, states and results stay."""
     ran = _federation(folder).stop()
     return Answer({"stopped": ran}, f"stopped: {', '.join(ran) or 'nothing ran'}", brief=ran)
@@ -260,9 +247,9 @@ def demo(
 @app.command(epilog=_KEYS_EPILOG, quiet="the paths of the files")
 def keys(
     folder: Annotated[Path, typer.Argument(help="Folder for the keys.")],
-    host: Annotated[list[str], Option(_FEDERATION, "Name or IP address of the server; repeatable.")],
+    host: Annotated[list[str], Option(FEDERATION, "Name or IP address of the server; repeatable.")],
     renew: Annotated[
-        bool, Option(_FEDERATION, "Set the files that are there aside, and make new ones.", "--renew")
+        bool, Option(FEDERATION, "Set the files that are there aside, and make new ones.", "--renew")
     ] = False,
 ) -> Answer:
     """Make the certificates and the executor's secret of a server, for a federation of several machines."""
@@ -290,10 +277,10 @@ def keys(
 def key(
     file: Annotated[Path, typer.Argument(help="File for the private key; the public one becomes FILE.pub.")],
     renew: Annotated[
-        bool, Option(_FEDERATION, "Set the key that is there aside, and make a new one.", "--renew")
+        bool, Option(FEDERATION, "Set the key that is there aside, and make a new one.", "--renew")
     ] = False,
     state: Annotated[
-        Path | None, Option(_FEDERATION, "The node's state-dir, which the new key takes over.", default="none")
+        Path | None, Option(FEDERATION, "The node's state-dir, which the new key takes over.", default="none")
     ] = None,
 ) -> Answer:
     """Make a node's key, on the node: the private one never leaves it."""
@@ -313,10 +300,10 @@ def key(
 
 @app.command(epilog=_FREE_EPILOG, quiet="the file of the request")
 def free(
-    results: Annotated[Path, typer.Argument(help="Folder of a run's results.")],
+    results: Results,
     client: Annotated[str, typer.Argument(help="Name of the client, as the log has it.")],
     rebind: Annotated[
-        bool, Option(_FEDERATION, "Keep the place and what it contributed: its node has a new key.", "--rebind")
+        bool, Option(FEDERATION, "Keep the place and what it contributed: its node has a new key.", "--rebind")
     ] = False,
 ) -> Answer:
     """Free a client's place before the next round, or let the client come with another key."""
@@ -327,7 +314,7 @@ def free(
 
 
 @app.command(epilog=_ROTATE_EPILOG, quiet="the folder")
-def rotate(folder: _Folder) -> Answer:
+def rotate(folder: Folder) -> Answer:
     """Renew all keys, certificates, secrets and tokens of a federation that is down, from its next start."""
     aside = _federation(folder).rotate()
     text = f"{len(aside)} files are set aside; the next losac deploy up {folder} makes new ones"
@@ -339,7 +326,7 @@ def pin(
     apps: Annotated[Path, typer.Argument(help="File of the apps that may run on this machine.")],
     application: Annotated[Path | None, typer.Argument(metavar="[APP]", help="Folder of the app.")] = None,
     remove: Annotated[
-        str | None, Option(_FEDERATION, "Digest of an app that may no longer run, or how it begins.", default="none")
+        str | None, Option(FEDERATION, "Digest of an app that may no longer run, or how it begins.", default="none")
     ] = None,
 ) -> Answer:
     """Let this machine's node, or server, run an app; nothing else runs there."""
@@ -360,12 +347,12 @@ def admit(
     file: Annotated[Path, typer.Argument(help="The server's file of who may submit.")],
     name: Annotated[str, typer.Argument(help="Name of a person or machine.")],
     address: Annotated[
-        str | None, Option(_FEDERATION, "HOST:PORT at which this person reaches the SuperLink.", default="none")
+        str | None, Option(FEDERATION, "HOST:PORT at which this person reaches the SuperLink.", default="none")
     ] = None,
     home: Annotated[
-        Path | None, Option(_FEDERATION, "Folder for the credentials, the person's FLWR_HOME.", default="none")
+        Path | None, Option(FEDERATION, "Folder for the credentials, the person's FLWR_HOME.", default="none")
     ] = None,
-    remove: Annotated[bool, Option(_FEDERATION, "Revoke: the person may no longer submit.", "--remove")] = False,
+    remove: Annotated[bool, Option(FEDERATION, "Revoke: the person may no longer submit.", "--remove")] = False,
 ) -> Answer:
     """Let somebody submit runs to a server, or revoke it; both count at once."""
     from losac.deploy import submitters
@@ -415,29 +402,4 @@ def _app_config(application: Path) -> dict[str, Any]:
     return app_config(application)
 
 
-def _state(federation: LocalFederation) -> Answer:
-    """Return the state of a federation."""
-    processes = federation.processes()
-    alive = processes["superlink"] is not None
-    online = federation.online() if alive else {}
-    runs = federation.runs() if alive else []
-    told = {"folder": str(federation.folder.root), "address": federation.address, "processes": processes}
-
-    def text() -> None:
-        table = new_table("process", "pid", "state")
-        for name, pid in processes.items():
-            state = "[red]does not run[/red]" if pid is None else "runs"
-            if name in online and pid is not None:
-                state = "[green]online[/green]" if online[name] else "[yellow]offline[/yellow]"
-            table.add_row(name, "" if pid is None else str(pid), state)
-        print_table(table)
-        if runs:
-            table = new_table("run", "app", "state", "seconds")
-            for each in runs:
-                table.add_row(each["run-id"], each["fab-name"], each["status"], f"{float(each['elapsed']):.0f}")
-            print_table(table)
-        if alive:
-            typer.echo(f"SuperLink: {federation.address}, logs: {federation.folder.logs}")
-
-    running = [name for name, pid in processes.items() if pid is not None]
-    return Answer({**told, "online": online, "runs": runs}, text, brief=running)
+register(app)

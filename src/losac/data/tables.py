@@ -1,6 +1,8 @@
 """From the stored arrays of a real data set to inputs, labels and a test part, ready to be split among clients."""
 
+import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,13 +29,25 @@ class Table:
 
 def digits(rng: np.random.Generator) -> Table:
     """Scikit-learn's 8x8 digits, pixels in [0, 1], 80 % to train and 20 % to test."""
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
+    x, y = _digits()
     x, y = (x / 16).astype(np.float32), y.astype(np.int32)
     order = rng.permutation(len(x))
     train, test = np.split(order, [round(0.8 * len(x))])
     return Table(x[train], y[train], 10, test=(x[test], y[test]))
+
+
+def _digits() -> tuple[Array, Array]:
+    """Return the digits as scikit-learn reads them; importing it takes longer than all else that a client does."""
+    package = importlib.util.find_spec("sklearn")
+    for folder in (package and package.submodule_search_locations) or ():
+        file = Path(folder, "datasets", "data", "digits.csv.gz")
+        if file.is_file():
+            rows = np.loadtxt(file, delimiter=",")
+            return rows[:, :-1], rows[:, -1].astype(int)
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return x, y
 
 
 def mnist(arrays: Arrays, rng: np.random.Generator, *, flatten: bool = True) -> Table:

@@ -19,7 +19,7 @@ from losac.deploy.errors import DeployError
 CONNECTION = "losac"
 """The name of the connection to the SuperLink in Flower's configuration."""
 
-_SETTINGS = {
+SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     # Else the SuperLink installs the app's dependencies from the package index at every run.
@@ -27,6 +27,7 @@ _SETTINGS = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     "PYTHONUNBUFFERED": "1",
 }
+"""What all of Flower's programs are told."""
 
 
 class Guards(NamedTuple):
@@ -40,7 +41,7 @@ class Guards(NamedTuple):
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of a Flower program whose files are below a folder."""
     make_folder(home, private=True)
-    given = {**os.environ, **_SETTINGS, **(extra or {}), "FLWR_HOME": str(home)}
+    given = {**os.environ, **SETTINGS, **(extra or {}), "FLWR_HOME": str(home)}
     given["PATH"] = os.pathsep.join([str(_programs()), os.environ.get("PATH", os.defpath)])
     for name in ("NO_PROXY", "no_proxy"):
         given[name] = ",".join(filter(None, [given.get(name), "127.0.0.1", "localhost", "::1"]))

@@ -92,6 +92,15 @@ class FederationFolder:
         """The files that say who may do what; this machine's nodes share the list of apps."""
         return Guards(self.root / "submitters.json", self.root / "apps.txt", self.keys / "executor.secret")
 
+    @property
+    def submissions(self) -> Path:
+        """What was submitted, by run."""
+        return self.root / "runs.json"
+
+    def own_settings(self, number: int) -> Path:
+        """Return the file of a node's own settings, which ``up`` reads and never writes."""
+        return self.root / "nodes" / f"{node_name(number)}.toml"
+
     def log(self, name: str) -> Path:
         """Return a process's log."""
         return self.logs / f"{name}.log"

@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from losac._files import is_locked
 from losac.deploy import network, runs, startup
 from losac.deploy.certificates import node_key, set_aside
 from losac.deploy.errors import DeployError
@@ -25,11 +27,13 @@ from losac.deploy.lock import locked
 from losac.deploy.pins import pin
 from losac.deploy.processes import ProcessRecord, forget, is_running, kill, read_records, terminate
 from losac.deploy.shutdown import PATIENCE, stop_all
+from losac.deploy.submissions import Submission, remember, submissions
 from losac.federation.checkpoint import members
 from losac.federation.owner import release
 from losac.federation.requests import ask
 
 _HOST = "127.0.0.1"
+_PAUSE = 0.2
 _HASTE = 2.0
 """Seconds between SIGTERM and SIGKILL for what a failed start leaves."""
 
@@ -188,7 +192,46 @@ class LocalFederation:
         path = Path(app).expanduser().resolve()
         settings = runs.checked_settings(path, run_config or {})
         pin(self.folder.guards.apps, path)
-        return runs.submit(self._home, path, settings)
+        run = runs.submit(self._home, path, settings)
+        remember(self.folder.submissions, run, Submission(path, settings))
+        return run
+
+    def stop_run(self, run_id: str, timeout: float = 30.0) -> None:
+        """End a run and return when its server no longer holds the results; its checkpoint stays."""
+        status = self.status(run_id)["status"]
+        if status.startswith("finished"):
+            raise DeployError(f"run {run_id} does not run: it is {status}")
+        runs.stop(self._home, run_id)
+        out, end = self.submitted(run_id).out, time.monotonic() + timeout
+        while out is not None and is_locked(out):
+            if time.monotonic() > end:
+                raise DeployError(f"run {run_id} is stopped, but its server still holds {out} after {timeout:g} s")
+            time.sleep(_PAUSE)
+
+    def resume(self, run_id: str, run_config: Mapping[str, Any] | None = None) -> str:
+        """Continue a run that was stopped or broke off, from its checkpoint, as a new run; return the new id.
+
+        Settings such as ``rounds`` can be changed; what the checkpoint depends on cannot.
+        """
+        before, status = self.submitted(run_id), self.status(run_id)["status"]
+        if not status.startswith("finished"):
+            raise DeployError(f"run {run_id} is {status}; stop it first: losac deploy stop {self.folder.root} {run_id}")
+        if before.out is None or not (before.out / "checkpoint").is_file():
+            raise DeployError(
+                f"run {run_id} left no checkpoint to continue from; submit it again: "
+                f"losac deploy run {self.folder.root} {before.app}"
+            )
+        if is_locked(before.out):
+            raise DeployError(f"another run writes to {before.out}; see losac deploy status {self.folder.root}")
+        return self.submit(before.app, {**before.settings, **(run_config or {})})
+
+    def submitted(self, run_id: str) -> Submission:
+        """Return what a run was submitted with."""
+        known = submissions(self.folder.submissions)
+        if run_id not in known:
+            listed = ", ".join(known) or "none"
+            raise ValueError(f"no run {run_id!r} was submitted from {self.folder.root}; there are {listed}")
+        return known[run_id]
 
     def status(self, run_id: str) -> dict[str, Any]:
         """Return what Flower knows of a run; ``status`` is pending, starting, running or finished:…"""

@@ -54,6 +54,11 @@ def submit(home: Path, app: Path, run_config: Mapping[str, Any]) -> str:
     return str(flwr(home, "run", str(app), CONNECTION, *options)["run-id"])
 
 
+def stop(home: Path, run_id: str) -> None:
+    """End a run; its checkpoint and results stay."""
+    flwr(home, "stop", run_id, CONNECTION)
+
+
 def status(home: Path, run_id: str) -> dict[str, Any]:
     """Return what Flower knows of a run; ``status`` is pending, starting, running or finished:…"""
     return list_runs(home, "--run-id", run_id)[0]

@@ -22,6 +22,7 @@ from losac.deploy.certificates import (
 )
 from losac.deploy.errors import DeployError
 from losac.deploy.folder import CLI, SUPEREXEC, SUPERLINK, FederationFolder, FederationSettings, node_name, node_number
+from losac.deploy.node_settings import own_settings
 from losac.deploy.processes import ProcessRecord, is_running, kill, read_records, spawn
 from losac.deploy.runs import list_nodes
 from losac.deploy.submitters import OWNER, admit, write_credentials
@@ -51,9 +52,7 @@ def prepare(folder: FederationFolder, nodes: int, host: str, port: int | None) -
             set_aside(folder.key(number).public)
             node_key(folder.keys, node_name(number))
         make_folder(folder.state(number), private=True)
-        commands.write_toml(
-            folder.node_config(number), {"partition-id": number, "state-dir": str(folder.state(number))}
-        )
+        write_node_config(folder, number)
     if not folder.guards.executor.exists():
         executor_secret(folder.keys)
     wished = [port or before.port, before.fleet_port, *before.node_ports[:nodes]]
@@ -66,6 +65,12 @@ def prepare(folder: FederationFolder, nodes: int, host: str, port: int | None) -
     return folder.write(settings)
 
 
+def write_node_config(folder: FederationFolder, number: int) -> Path:
+    """Write what a SuperNode reads at its start: its place, its state, and its owner's settings."""
+    fixed = {"partition-id": number, "state-dir": str(folder.state(number))}
+    return commands.write_toml(folder.node_config(number), own_settings(folder.own_settings(number)) | fixed)
+
+
 def launch(folder: FederationFolder, name: str, extra: Mapping[str, str]) -> ProcessRecord:
     """Start a process of the federation, after ending what is left of an earlier one of the same name.
 
@@ -73,6 +78,8 @@ def launch(folder: FederationFolder, name: str, extra: Mapping[str, str]) -> Pro
     """
     if (forerunner := read_records(folder.pids).get(name)) is not None:
         kill(forerunner)
+    if name not in (SUPERLINK, SUPEREXEC):
+        write_node_config(folder, node_number(name))
     return spawn(
         name,
         _command(folder, name),

@@ -21,6 +21,7 @@ from losac._checks import (
 from losac._seeds import check_seed
 from losac.federation.book import DTYPES, Recovery
 from losac.federation.bounds import ADAPTIVE
+from losac.federation.logs import FORMS
 
 Check = Callable[[str, Any], Any]
 
@@ -70,9 +71,9 @@ CONFIG: Mapping[str, tuple[Check, Any]] = {
     "dtype": (_choice(DTYPES), "float32"), "deadline": (_number(POSITIVE), 600.0), "out": (_text, None),
     "mean-rows": (_number(POSITIVE), None), "evaluate-every": (_count(1), 1), "evaluate-clients": (check_flag, False),
     "forget-after": (_count(1), None), "patience": (_number(NONNEGATIVE), 300.0), "attempts": (_count(1), 20),
-    "node-keys": (check_flag, True), "secure-aggregation": (check_flag, False), "secure-range": (_range, None),
-    "secure-other-range": (_range, None), "secure-bits": (_count(1), 32), "secure-threshold": (_count(2), None),
-    "secure-neighbours": (_count(4), None),
+    "node-keys": (check_flag, True), "log-format": (_choice(FORMS), "text"), "secure-aggregation": (check_flag, False),
+    "secure-range": (_range, None), "secure-other-range": (_range, None), "secure-bits": (_count(1), 32),
+    "secure-threshold": (_count(2), None), "secure-neighbours": (_count(4), None),
 }  # fmt: skip
 """The check and the default of each key. The number 0 and an empty text stand for the default."""
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from losac._costs import COSTS
-from losac.federation import membership, rounds
+from losac.federation import logs, membership, rounds
 from losac.federation.book import Book, RefusedError
 from losac.federation.invariant import invariant_error
 from losac.federation.protocol import NOTHING, Order, Reply
@@ -22,12 +22,13 @@ LONGEST_PAUSE = 60.0
 
 
 class Peer(NamedTuple):
-    """A client that is there: its name, its number of rows, the place it asks for, if any, and its node's key."""
+    """A client that is there: its name, its number of rows, the place it asks for, if any, its key, its losac."""
 
     name: str
     rows: int
     client: int | None = None
     key: str = ""
+    losac: str = ""
 
 
 class Exchanged(NamedTuple):
@@ -82,6 +83,8 @@ class Driver:
         self.deadline, self.weigh, self.forget_after, self.pause = deadline, weigh, forget_after, pause
         self.requests = requests
         self.seen: dict[str, int] = {}
+        self.present: set[str] = set()
+        self.releases: dict[str, str] = {}
         self.failed: set[str] = set()
         self.spent: Counter[str] = Counter()
         self.book = book
@@ -109,6 +112,10 @@ class Driver:
 
     def attempt(self) -> MeasuredRound:
         """Try one round; repair the sums first if necessary."""
+        with logs.about(round=self.book.round + 1):
+            return self._attempt()
+
+    def _attempt(self) -> MeasuredRound:
         began, self.spent = time.perf_counter(), Counter()
         if (asked_for := self.requests(self.book)) is not self.book:
             self.keep(asked_for)
@@ -127,7 +134,7 @@ class Driver:
         if not attempt.void:
             self.keep(self._accepted(attempt))
         else:
-            LOG.warning("round %d does not count: %s", self.book.round, attempt.void)
+            LOG.warning("this attempt at the round does not count: %s", attempt.void)
             if attempt.book.bounds != self.book.bounds:
                 self.keep(self.book._replace(bounds=attempt.book.bounds))
         if attempt.lost:
@@ -153,12 +160,14 @@ class Driver:
                 weight = self.weigh(peer.rows)
                 book = membership.enrol(self.setting, self.book, peer.name, peer.rows, peer.client, weight, peer.key)
             except RefusedError as error:
-                LOG.error("a client is not taken in: %s", error)
+                LOG.error("a client is not taken in: %s", error, extra={"client": peer.name})
                 continue
             if book is not self.book:
                 self.keep(book)
             present.add(peer.name)
             self.seen[peer.name] = self.book.round
+            self.releases[peer.name] = peer.losac
+        self.present = present
         return present
 
     def resync(self, present: Iterable[str]) -> None:
@@ -200,9 +209,9 @@ class Driver:
                     rounds.take(self.setting, attempt, name, reply)
                 except Exception as error:  # whatever it sent, the round goes on without it
                     reason = error if isinstance(error, RefusedError) else type(error).__name__
-                    LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, reason)
+                    LOG.error("what client %s sent is refused: %s", name, reason, extra={"client": name})
             for name, why in rounds.sift(self.setting, attempt).items():
-                LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, why)
+                LOG.error("what client %s sent is refused: %s", name, why, extra={"client": name})
             attempt.failed |= set(sent) - set(attempt.uploads or ())
             rounds.close_phase(self.setting, attempt, list(orders))
 
@@ -219,5 +228,7 @@ class Driver:
         for name in set(self.book.members) - present:
             last = self.seen.setdefault(name, self.book.round)
             if self.book.round - last >= self.forget_after:
-                LOG.warning("client %s was absent for %d rounds and is removed", name, self.forget_after)
+                LOG.warning(
+                    "client %s was absent for %d rounds and is removed", name, self.forget_after, extra={"client": name}
+                )
                 self.keep(membership.dismiss(self.setting, self.book, name))

@@ -161,7 +161,7 @@ def settle(setting: Setting, book: Book, replies: Mapping[str, Reply]) -> Book:
                 continue
             except Exception as error:
                 reason = error if isinstance(error, RefusedError) else type(error).__name__
-                LOG.error("what client %s says it holds is refused: %s", name, reason)
+                LOG.error("what client %s says it holds is refused: %s", name, reason, extra={"client": name})
         members[name] = member._replace(accepted=NOTHING, credit=None)
     server = setting.shifted(book, sub(total, book.total))
     return book._replace(server=server, total=total, members=members, unsettled=False)

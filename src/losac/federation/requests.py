@@ -20,6 +20,8 @@ from losac.federation.setting import Setting
 
 LOG = logging.getLogger("losac")
 FOLDER = "requests"
+CHECK = "check"
+"""The file that asks for a comparison; it has no content."""
 
 ACTIONS: Mapping[str, Callable[[Setting, Book, str], Book]] = {
     "free": membership.dismiss,
@@ -32,15 +34,39 @@ def ask(out: Path, action: str, name: str) -> Path:
     """Leave a request for the server that writes its results to a folder; return the request's file."""
     if action not in ACTIONS:
         raise ValueError(f"action={action!r} must be {one_of(action, ACTIONS)}")
-    if not (out / "checkpoint").is_file():
-        raise ValueError(f"{out} holds no checkpoint of a server; give the folder of a run's results")
-    if name not in (known := members(out)):
+    if name not in (known := members(_checkpointed(out))):
         hint = nearest(name, known) or f"; it has {', '.join(known) or 'none'}"
         raise ValueError(f"{out} has no client {name!r} in its last round{hint}")
-    path = out / FOLDER / f"{time.time_ns()}.json"
-    make_folder(path.parent, private=True)
+    path = _folder(out) / f"{time.time_ns()}.json"
     write_whole(path, json.dumps({"action": action, "name": name}) + "\n", private=True)
     return path
+
+
+def ask_check(out: Path) -> Path:
+    """Ask the server to compare its sums with what the clients hold, after its present round."""
+    path = _folder(out) / CHECK
+    write_whole(path, "", private=True)
+    return path
+
+
+def take_check(out: Path) -> bool:
+    """Return whether that was asked since the last time."""
+    path = out / FOLDER / CHECK
+    asked = path.exists()
+    path.unlink(missing_ok=True)
+    return asked
+
+
+def _checkpointed(out: Path) -> Path:
+    if not (out / "checkpoint").is_file():
+        raise ValueError(f"{out} holds no checkpoint of a server; give the folder of a run's results")
+    return out
+
+
+def _folder(out: Path) -> Path:
+    folder = _checkpointed(out) / FOLDER
+    make_folder(folder, private=True)
+    return folder
 
 
 def carry_out(out: Path, setting: Setting, book: Book, save: Callable[[Book], None]) -> Book:

@@ -10,7 +10,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from losac.algorithms.contract import Algorithm
-from losac.federation import configuration
+from losac.federation import configuration, logs
 from losac.federation.book import Rules
 from losac.federation.central import Central
 from losac.federation.configuration import CONFIG
@@ -37,7 +37,7 @@ def server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        logging.getLogger("losac").setLevel(logging.INFO)
+        logs.show(str(context.run_config.get("log-format") or "text"))
         config = Read(context.run_config)
         strategy = make_strategy(config, algorithm(config))
         problem = central(config)
@@ -75,7 +75,7 @@ def make_strategy(config: Mapping[str, Any], algorithm: Algorithm) -> Strategy:
     values = configuration.read(config)
     secure.settle(values, config)
     clients = values.pop("clients")
-    del values["rounds"]
+    del values["rounds"], values["log-format"]
     ruled = {name.replace("-", "_"): values.pop(name) for name in RULES}
     rules = Rules(clients=clients, **ruled | {"clients_per_round": ruled["clients_per_round"] or clients})
     options = {name.replace("-", "_"): value for name, value in values.items()}

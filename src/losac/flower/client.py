@@ -14,7 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from losac.algorithms.contract import Algorithm
-from losac.federation import durable
+from losac.federation import durable, logs
 from losac.federation.book import RefusedError
 from losac.federation.compiled import CompiledWorker
 from losac.federation.fingerprint import fingerprint
@@ -23,6 +23,7 @@ from losac.federation.protocol import Client, Reply, parse_token
 from losac.federation.secure.configured import configured
 from losac.federation.secure.rules import PEERS
 from losac.federation.vault import Folder
+from losac.federation.versions import check_versions, versions
 from losac.federation.work import Worker
 from losac.flower.identity import client_name
 from losac.flower.private import OWN, protected
@@ -76,16 +77,17 @@ def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _quietly(message, lambda: _carry_out(message, context, known(context)))
+        return _quietly(message, context, lambda: _carry_out(message, context, known(context)))
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
         def answer() -> RecordDict:
             if "order" in message.content:
                 return _carry_out(message, context, known(context))
+            check_versions(message.content.config_records.get("hello", {}), "the server")
             return _introduce(context, known(context).worker)
 
-        return _quietly(message, answer)
+        return _quietly(message, context, answer)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -99,7 +101,7 @@ def client_app(problem: MakeProblem, algorithm: MakeAlgorithm, *, mods: Sequence
             found = client.evaluate(params, model_state)
             return RecordDict({"metrics": MetricRecord({**found, "rows": client.rows})})
 
-        return _quietly(message, answer)
+        return _quietly(message, context, answer)
 
     return app
 
@@ -123,9 +125,10 @@ def _carry_out(message: Message, context: Context, known: _Known) -> RecordDict:
     name = client_name(context.node_config, state_folder(context))
     if order.name != name:
         raise RefusedError(f"the order is for client {order.name!r}, and this is {name!r}")
-    with durable.locked(folder, private=True):
+    with logs.about(round=order.task.round + 1), durable.locked(folder, private=True):
         claim(folder, run, name, order.key)
         reply: Reply = _client(worker, folder, context, name).answer(order)
+        LOG.info("order to %s: %s", order.kind, reply.status)
     _forget_old_runs(folder)
     return reply_content(reply)
 
@@ -155,11 +158,27 @@ def _introduce(context: Context, worker: Worker) -> RecordDict:
     number = context.node_config.get("partition-id")
     name = client_name(context.node_config, state_folder(context))
     config: dict[str, Any] = {"name": name, "rows": worker.rows, "client": -1 if number is None else int(number)}
-    return RecordDict({"hello": ConfigRecord(config)})
+    return RecordDict({"hello": ConfigRecord(config | versions())})
 
 
-def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
+def _quietly(message: Message, context: Context, answer: Callable[[], RecordDict]) -> Message:
     """Return the answer; what goes wrong is logged only here, since an error's text may hold data."""
+    logs.show(_log_form(context))
+    try:
+        with logs.about(client=client_name(context.node_config, state_folder(context))):
+            return _answered(message, answer)
+    except OSError as error:
+        LOG.error("this client has no name: %s", error)
+    return _failed(message)
+
+
+def _log_form(context: Context) -> str:
+    """Return how this client's log looks: the node decides, else the run."""
+    chosen = context.node_config.get("log-format") or context.run_config.get("log-format")
+    return "json" if chosen == "json" else "text"
+
+
+def _answered(message: Message, answer: Callable[[], RecordDict]) -> Message:
     try:
         return Message(answer(), reply_to=message)
     except BlockingIOError:
@@ -168,6 +187,10 @@ def _quietly(message: Message, answer: Callable[[], RecordDict]) -> Message:
         LOG.error("this client does not carry out an order: %s", error)
     except Exception:
         LOG.exception("this client failed")
+    return _failed(message)
+
+
+def _failed(message: Message) -> Message:
     return Message(RecordDict({"failed": ConfigRecord({"failed": True})}), reply_to=message)
 
 

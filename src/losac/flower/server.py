@@ -27,8 +27,9 @@ from losac.federation.book import Book, RefusedError, Rules
 from losac.federation.central import Central, central_of
 from losac.federation.checkpoint import load_book, save_book
 from losac.federation.drive import Driver, MeasuredRound
-from losac.federation.requests import carry_out
+from losac.federation.requests import carry_out, take_check
 from losac.federation.setting import Setting
+from losac.federation.status import Reporter
 from losac.flower.transport import FlowerTransport
 from losac.history import treefile
 from losac.history.history import History
@@ -112,9 +113,11 @@ class Strategy:
         Only the first model, the regulariser and the test data of a task are used.
         """
         with contextlib.nullcontext() if self.out is None else _held(self.out):
-            return self._start(grid, central, num_rounds)
+            about = {"algorithm": self.algorithm.label, "rounds": num_rounds, "places": self.rules.clients}
+            with Reporter(self.out, about) as reporter:
+                return self._start(grid, central, num_rounds, reporter)
 
-    def _start(self, grid: Grid, central: Central | Task, num_rounds: int) -> History:
+    def _start(self, grid: Grid, central: Central | Task, num_rounds: int, reporter: Reporter) -> History:
         rules = self.rules
         if isinstance(central, Task):
             central = central_of(central, rules.seed, rules.dtype)
@@ -128,26 +131,38 @@ class Strategy:
             setting, transport, book, self.save, deadline=self.limits.deadline, weigh=self._weigh,
             forget_after=self.limits.forget_after, pause=PAUSE, requests=self._requests(setting),
         )  # fmt: skip
+        reporter.write(run=book.run, round=book.round)
         self._wait_for_clients(transport)
         driver.gather()
         if not self.log or self.log[-1]["round"] != book.round:
             self._record(driver, central, transport, None)
+        reporter.follow(driver, self.log)
         for measured in driver.run(num_rounds, self.limits.attempts):
             due = measured.book.round % self.evaluate_every == 0 or measured.book.round == num_rounds
             self._record(driver, central, transport, measured, due and not measured.void)
             self.save(driver.book)
+            reporter.follow(driver, self.log)
+            if self.out is not None and take_check(self.out):
+                self._check(driver, reporter)
         history = self._history(central, setting, driver.book)
         if self.out is not None:
             history.save(self.out / "history.npz")
             history.to_frame().to_csv(self.out / "metrics.csv", index=False)
             self._write_answered(self.out / "answered.csv")
             treefile.save(self.out / "model.npz", {"params": history.params, "model_state": history.model_state})
-            error = driver.invariant_error()
-            (self.out / "invariant.json").write_text(json.dumps({"relative_error": error}))
+            self._check(driver, reporter)
             for path in self.out.iterdir():
                 if path.is_file():
                     path.chmod(0o600)
         return history
+
+    def _check(self, driver: Driver, reporter: Reporter) -> None:
+        """Measure how far the server's sums are from what the clients hold."""
+        assert self.out is not None
+        error = driver.invariant_error()
+        (self.out / "invariant.json").write_text(json.dumps({"relative_error": error}))
+        LOG.info("the server's sums and what the clients hold differ by %.1e", error)
+        reporter.write(invariant={"round": driver.book.round, "relative_error": error})
 
     def _begin(self, setting: Setting) -> tuple[Book, list[dict[str, Any]]]:
         if self.out is not None:
@@ -196,7 +211,8 @@ class Strategy:
             params = driver.setting.model(book)
             line["metrics"] = self._measure(central, transport, book, params)
             line["metrics"]["answered"] = float(len(line["answered"]))
-            LOG.info("round %d: %s", book.round, ", ".join(f"{k} {v:.4g}" for k, v in line["metrics"].items()))
+            told = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
+            LOG.info("measured: %s", told, extra={"round": book.round})
         self.log.append(line)
 
     def _measure(self, central: Central, transport: FlowerTransport, book: Book, params: Any) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import httpx
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
 
@@ -20,6 +20,7 @@ from losac.federation.drive import Exchanged, Peer
 from losac.federation.protocol import Order, Reply
 from losac.federation.secure.likes import masked_reply_like
 from losac.federation.setting import Setting
+from losac.federation.versions import check_versions, versions
 from losac.flower.records import order_content, read_reply, to_arrays
 from losac.trees import Tree
 
@@ -29,6 +30,11 @@ POLL = 0.2
 """Seconds between two polls for replies."""
 LONGEST_NAME = 200
 MOST_ROWS = 10**12
+ERRORS = {
+    1: "its app cannot be loaded", 2: "its app failed", 3: "the order is no longer there", 4: "the reply is gone",
+    5: "it is offline", 7: "it does not run this app: is the app pinned there?", 8: "the process of its app died",
+}  # fmt: skip
+"""What Flower's error codes mean here."""
 MARGIN = 60.0
 """Seconds that a message stays valid after its deadline."""
 
@@ -57,7 +63,8 @@ class FlowerTransport:
         online, now = self._online(), time.monotonic()
         unknown = [node for node in online if node not in self.known and self.ask_again.get(node, now) <= now]
         self.ask_again |= dict.fromkeys(unknown, now + 2 * self.patience)
-        messages = [self._message(RecordDict(), MessageType.QUERY, node, self.patience) for node in unknown]
+        hello = RecordDict({"hello": ConfigRecord(versions())})
+        messages = [self._message(hello, MessageType.QUERY, node, self.patience) for node in unknown]
         for node, reply in self._send(dict(zip(unknown, messages)), self.patience).items():
             try:
                 peer = _read_hello(reply)._replace(key=online[node])
@@ -67,7 +74,10 @@ class FlowerTransport:
                 continue
             for other in [other for other, known in self.known.items() if known.name == peer.name and not peer.key]:
                 if other in online:
-                    LOG.error("client %s is at node %d and at node %d: the later is used", peer.name, other, node)
+                    LOG.error(
+                        "client %s is at node %d and at node %d: the later is used", peer.name, other, node,
+                        extra={"client": peer.name},
+                    )  # fmt: skip
                 del self.known[other]
             self.known[node] = peer
         return [self.known[node] for node in online if node in self.known]
@@ -94,7 +104,8 @@ class FlowerTransport:
                 replies.pop(names[node], None)
                 up += _data(content)
                 why = error if isinstance(error, RefusedError) else type(error).__name__
-                LOG.error("what client %s (node %d) sent is refused: %s", names[node], node, why)
+                name = names[node]
+                LOG.error("what client %s (node %d) sent is refused: %s", name, node, why, extra={"client": name})
         return Exchanged(replies, {"bytes_up": up, "bytes_down": down})
 
     def evaluate(
@@ -115,7 +126,8 @@ class FlowerTransport:
                     raise RefusedError(f"its loss is {shown(loss)}")
             except Exception as error:
                 why = error if isinstance(error, RefusedError) else "it sent no metrics"
-                LOG.error("client %s (node %d) is left out of the loss: %s", self.known[node].name, node, why)
+                name = self.known[node].name
+                LOG.error("client %s (node %d) is left out of the loss: %s", name, node, why, extra={"client": name})
                 continue
             found[self.known[node].name] = loss
         return found
@@ -131,6 +143,10 @@ class FlowerTransport:
         """Return where the clients are that have these keys, by name."""
         there = {node: self.known[node] for node in self._online() if node in self.known}
         return {peer.name: node for node, peer in there.items() if keys.get(peer.name) == peer.key}
+
+    def _who(self, node: int) -> dict[str, str]:
+        """Return the fields of a line about a node."""
+        return {"client": self.known[node].name} if node in self.known else {}
 
     def _try(self, call: Callable[[], Iterable[Any]], otherwise: Iterable[Any]) -> Iterable[Any]:
         """Return what the grid answers; if it cannot be reached, the answer without any node."""
@@ -167,14 +183,18 @@ class FlowerTransport:
                 if node is None:
                     continue
                 if reply.has_error():
-                    LOG.error("node %d did not answer: Flower's error %d", node, reply.error.code)
+                    why = ERRORS.get(reply.error.code, "no further reason")
+                    LOG.error(
+                        "node %d did not answer: Flower's error %d, %s", node, reply.error.code, why,
+                        extra=self._who(node),
+                    )  # fmt: skip
                 else:
                     found[node] = reply.content
             if not sent or (until is not None and time.monotonic() > until):
                 break
             time.sleep(POLL)
         for node in sent.values():
-            LOG.warning("node %d did not answer within %s s", node, deadline)
+            LOG.warning("node %d did not answer within %s s", node, deadline, extra=self._who(node))
         return found
 
 
@@ -184,13 +204,16 @@ def _fingerprint(public_key: bytes) -> str:
 
 def _read_hello(content: RecordDict) -> Peer:
     """Return who a node says it is."""
+    if "failed" in content:
+        raise RefusedError("it failed; its own log says why")
     hello: Mapping[str, Any] = content.config_records["hello"]
+    release = check_versions(hello, "it")
     name, rows, number = hello["name"], hello["rows"], hello["client"]
     if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
         raise RefusedError(f"it says that its name is {shown(name)}: use up to {LONGEST_NAME} printable letters")
     if not (type(rows) is int and 0 < rows <= MOST_ROWS and type(number) is int and -1 <= number <= MOST_ROWS):
         raise RefusedError(f"it says that it has {shown(rows)} rows and the number {shown(number)}")
-    return Peer(name, rows, None if number < 0 else number)
+    return Peer(name, rows, None if number < 0 else number, losac=release)
 
 
 def _data(content: RecordDict) -> int:
