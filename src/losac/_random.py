@@ -24,12 +24,14 @@ Changing a function here changes the results of every run that uses it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from losac.trees import Array
+    from numpy.typing import DTypeLike
+
+    from losac.trees import Array, Scalar
 
 _LAST = 2**31 - 1
 """The largest number to fold in. Rounds, phases, clients, steps and passes count up from 0 and never come near it."""
@@ -37,13 +39,13 @@ _LAST = 2**31 - 1
 Generator = np.random.Generator
 
 
-def _fold(key: Array, number: Any) -> Array:
+def _fold(key: Array, number: Scalar) -> Array:
     from jax.random import fold_in  # loaded late: losac.data draws with NumPy alone
 
     return fold_in(key, number)
 
 
-def _split(key: Array, shape: Any) -> Array:
+def _split(key: Array, shape: int | tuple[int, ...]) -> Array:
     from jax.random import split
 
     return split(key, shape)
@@ -58,14 +60,14 @@ def _uniform(key: Array) -> Array:
 # A run, from its seed
 
 
-def run_key(seed: Any) -> Array:
+def run_key(seed: Scalar) -> Array:
     """Return the key of a run: a function of the seed."""
     from jax.random import key
 
     return key(seed)
 
 
-def weights_key(seed: Any) -> Array:
+def weights_key(seed: Scalar) -> Array:
     """Return the key of the initial weights x⁰: a function of the seed."""
     return run_key(seed)
 
@@ -80,7 +82,7 @@ def evaluation_key(run: Array) -> Array:
     return _fold(run, _LAST)
 
 
-def round_key(run: Array, round_index: Any) -> Array:
+def round_key(run: Array, round_index: Scalar) -> Array:
     """Return the key of a round: a function of the run and the round."""
     return _fold(run, round_index)
 
@@ -90,7 +92,7 @@ def steps_uniform(of_round: Array) -> Array:
     return _uniform(_fold(of_round, _LAST))
 
 
-def phase_key(of_round: Array, phase_index: Any) -> Array:
+def phase_key(of_round: Array, phase_index: Scalar) -> Array:
     """Return the key of a phase: a function of the round and the phase's index in it."""
     return _fold(of_round, phase_index)
 
@@ -110,7 +112,7 @@ def aggregation_key(of_phase: Array) -> Array:
     return _fold(of_phase, _LAST - 3)
 
 
-def stage_key(of_aggregation: Array, stage_index: Any) -> Array:
+def stage_key(of_aggregation: Array, stage_index: Scalar) -> Array:
     """Return the key of one stage: a function of the aggregation's key and the stage's index."""
     return _fold(of_aggregation, stage_index)
 
@@ -127,14 +129,14 @@ def lie_key(of_phase: Array) -> Array:
     return _fold(of_phase, _LAST - 4)
 
 
-def lies(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+def lies(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """Return what liars draw: a function of the key of a part of their uploads."""
     from jax import random
 
     return random.normal(key, shape, dtype)
 
 
-def common_key(of_phase: Array, clients: Any) -> Array:
+def common_key(of_phase: Array, clients: Scalar) -> Array:
     """Return the key that all clients of a phase share: a function of the phase and of the number N of clients."""
     return _fold(of_phase, clients)
 
@@ -142,7 +144,7 @@ def common_key(of_phase: Array, clients: Any) -> Array:
 # A client's work in a phase
 
 
-def client_key(of_phase: Array, client: Any) -> Array:
+def client_key(of_phase: Array, client: Scalar) -> Array:
     """Return a client's key in a phase: a function of the phase and the client's index, from 0 to N − 1.
 
     It is also the key of the model's own randomness in the client's full gradient.
@@ -150,7 +152,7 @@ def client_key(of_phase: Array, client: Any) -> Array:
     return _fold(of_phase, client)
 
 
-def own_steps(of_client: Array, least: Any, most: Any) -> Array:
+def own_steps(of_client: Array, least: Scalar, most: Scalar) -> Array:
     """Return a client's random number of local steps, uniform from least to most: a function of the client's key."""
     from jax import numpy
 
@@ -158,12 +160,12 @@ def own_steps(of_client: Array, least: Any, most: Any) -> Array:
     return numpy.minimum(least + drawn, most)
 
 
-def block_key(of_client: Array, step: Any) -> Array:
+def block_key(of_client: Array, step: Scalar) -> Array:
     """Return the key of the block that a step uses: a function of the client's key and the step."""
     return _fold(of_client, step)
 
 
-def pass_key(of_client: Array, pass_index: Any) -> Array:
+def pass_key(of_client: Array, pass_index: Scalar) -> Array:
     """Return the key of the order of the rows in one pass over the data: a function of the client's key and the pass.
 
     The same numbers as :func:`block_key`: a phase draws blocks or batches, never both.
@@ -171,7 +173,7 @@ def pass_key(of_client: Array, pass_index: Any) -> Array:
     return _fold(of_client, pass_index)
 
 
-def model_key(of_client: Array, step: Any) -> Array:
+def model_key(of_client: Array, step: Scalar) -> Array:
     """Return the key of the model's own randomness (dropout) in a step: a function of the client's key and the step."""
     return _fold(_fold(of_client, step), 1)
 
@@ -181,12 +183,12 @@ def noise_key(of_client: Array) -> Array:
     return _fold(of_client, _LAST)
 
 
-def transform_key(of_noise: Array, transform_index: Any) -> Array:
+def transform_key(of_noise: Array, transform_index: Scalar) -> Array:
     """Return the key of one transform: a function of a noise key (or a secret one) and the transform's index."""
     return _fold(of_noise, transform_index)
 
 
-def part_key(of_transform: Array, part_index: Any) -> Array:
+def part_key(of_transform: Array, part_index: Scalar) -> Array:
     """Return the key of one part of an upload: a function of a transform's key and the part's index."""
     return _fold(of_transform, part_index)
 
@@ -210,7 +212,7 @@ def seed_of(key: Array) -> Array:
 # Several draws from one key
 
 
-def leaf_key(key: Array, leaf_index: Any) -> Array:
+def leaf_key(key: Array, leaf_index: Scalar) -> Array:
     """Return the key of one leaf of a tree: a function of the tree's key and the leaf's index."""
     return _fold(key, leaf_index)
 
@@ -235,7 +237,7 @@ def flax_params_key(of_model: Array) -> Array:
     return _fold(of_model, 1)
 
 
-def trial_key(key: Array, trial: Any) -> Array:
+def trial_key(key: Array, trial: Scalar) -> Array:
     """Return the key of one trial model when a metric is tried out: a function of the try's key and the trial."""
     return _fold(key, trial)
 
@@ -248,12 +250,12 @@ def direction_keys(count: int) -> Array:
 # Personalisation and attacks
 
 
-def personal_key(seed: Any, client: Any) -> Array:
+def personal_key(seed: Scalar, client: Scalar) -> Array:
     """Return a client's key in personalisation: a function of the seed and the client's index."""
     return _fold(run_key(seed), client)
 
 
-def personal_step_key(of_client: Array, step: Any) -> Array:
+def personal_step_key(of_client: Array, step: Scalar) -> Array:
     """Return the key of a step of personalisation: a function of the client's key and the step."""
     return _fold(of_client, step)
 
@@ -263,7 +265,7 @@ def personal_step_keys(of_step: Array) -> Array:
     return _split(of_step, 2)
 
 
-def start_keys(seed: Any, shape: tuple[int, ...]) -> Array:
+def start_keys(seed: Scalar, shape: tuple[int, ...]) -> Array:
     """Return the keys of an attack's starts: a function of the seed and their number, for each client and restart."""
     return _split(run_key(seed), shape)
 

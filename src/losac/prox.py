@@ -15,7 +15,6 @@ Reference: N. Parikh, S. Boyd, *Proximal algorithms*, 2014.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,7 +22,7 @@ from array_api_compat import array_namespace
 
 from losac._checks import check_number
 from losac._settings import NONNEGATIVE, POSITIVE, Number, Settings, choice, number
-from losac.trees import Tree, map_trees
+from losac.trees import Array, Scalar, Tree, map_trees
 
 __all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "l2", "nuclear", "simplex", "zero"]
 
@@ -31,19 +30,19 @@ __all__ = ["Regularizer", "box", "elastic_net", "group_l2", "l1", "l2", "nuclear
 class Regularizer(Settings):
     """A convex function Ψ of the parameters with a proximal operator, leaf by leaf; empty leaves are ignored."""
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return Ψ of one array."""
         raise NotImplementedError
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Return prox_{step·Ψ} of one array."""
         raise NotImplementedError
 
-    def value(self, params: Tree) -> Any:
+    def value(self, params: Tree) -> Scalar:
         """Return Ψ(params)."""
         return sum(self.leaf_value(v) for v in jax.tree.leaves(params) if _entries(v))
 
-    def prox(self, params: Tree, step: Any) -> Tree:
+    def prox(self, params: Tree, step: Scalar) -> Tree:
         """Return prox_{step·Ψ}(params)."""
         return map_trees(lambda v: self.leaf_prox(v, step) if _entries(v) else v, params)
 
@@ -51,11 +50,11 @@ class Regularizer(Settings):
 class Zero(Regularizer):
     """Ψ = 0: the proximal operator is the identity."""
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return 0."""
         return (v * 0).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Return v."""
         return v
 
@@ -65,11 +64,11 @@ class L1(Regularizer):
 
     strength: Number = number(domain=NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return λ‖v‖₁."""
         return self.strength * abs(v).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Shrink every entry towards zero by step·λ."""
         return _shrink(v, step * self.strength)
 
@@ -79,11 +78,11 @@ class L2(Regularizer):
 
     strength: Number = number(domain=NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return λ/2 ‖v‖²."""
         return 0.5 * self.strength * (v * v).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Divide by 1 + step·λ."""
         return v / (1 + step * self.strength)
 
@@ -94,11 +93,11 @@ class ElasticNet(Regularizer):
     l1: Number = number(domain=NONNEGATIVE)
     l2: Number = number(domain=NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return λ₁‖v‖₁ + λ₂/2 ‖v‖²."""
         return self.l1 * abs(v).sum() + 0.5 * self.l2 * (v * v).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Soft-threshold, then shrink by 1 + step·λ₂."""
         return _shrink(v, step * self.l1) / (1 + step * self.l2)
 
@@ -108,11 +107,11 @@ class GroupL2(Regularizer):
 
     strength: Number = number(domain=NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return λ times the sum of the rows' norms."""
         return self.strength * _row_norms(v).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Shrink every row's norm by step·λ."""
         norms = _row_norms(v)
         kept = _shrink(norms, step * self.strength) / (norms + (norms == 0))
@@ -127,13 +126,13 @@ class Nuclear(Regularizer):
 
     strength: Number = number(domain=NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return λ times the sum of the singular values."""
         if v.ndim != 2:
             return (v * 0).sum()
         return self.strength * array_namespace(v).linalg.svdvals(v).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Threshold the singular values."""
         if v.ndim != 2:
             return v
@@ -152,13 +151,13 @@ class Box(Regularizer):
         if not self.low <= self.high:
             raise ValueError(f"box: low={self.low} must not exceed high={self.high}")
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return 0 inside and infinity outside."""
         xp = array_namespace(v)
         inside = xp.all((v >= self.low) & (v <= self.high))
         return xp.where(inside, (v * 0).sum(), xp.asarray(float("inf"), dtype=v.dtype))
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Clip to the box."""
         xp = array_namespace(v)
         return xp.where(v < self.low, v * 0 + self.low, xp.where(v > self.high, v * 0 + self.high, v))
@@ -174,13 +173,13 @@ class Simplex(Regularizer):
         """A tolerance is a number of at least 0."""
         check_number("simplex: tolerance", self.tolerance, NONNEGATIVE)
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return 0 on the simplex (to the tolerance) and infinity off it."""
         xp = array_namespace(v)
         on = (v.min() >= -self.tolerance) & (abs(v.sum() - self.radius) <= self.tolerance * self.radius)
         return xp.where(on, (v * 0).sum(), xp.asarray(float("inf"), dtype=v.dtype))
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Project: subtract the one threshold that makes the positive part sum to the radius."""
         xp = array_namespace(v)
         descending = xp.flip(xp.sort(v.reshape(-1)))
@@ -191,18 +190,18 @@ class Simplex(Regularizer):
         return xp.where(v > theta, v - theta, v * 0)
 
 
-def _shrink(v: Any, threshold: Any) -> Any:
+def _shrink(v: Array, threshold: Scalar) -> Array:
     xp = array_namespace(v)
     excess = abs(v) - threshold
     return xp.where(excess > 0, xp.where(v < 0, -excess, excess), v * 0)
 
 
-def _entries(v: Any) -> int:
+def _entries(v: Array) -> int:
     """Return how many entries an array has."""
     return math.prod(np.shape(v))
 
 
-def _row_norms(v: Any) -> Any:
+def _row_norms(v: Array) -> Array:
     return ((v * v).reshape((v.shape[0], -1)).sum(-1)) ** 0.5 if v.ndim else abs(v).reshape((1,))
 
 

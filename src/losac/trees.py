@@ -14,6 +14,9 @@ Tree = Any
 Array = Any
 """A JAX array, or a NumPy one on its way to the device."""
 
+Scalar = Any
+"""A Python number, or an array without dimensions, which may be traced."""
+
 OfClients = PyTree[Shaped[Array, "clients ..."]]
 """A pytree of arrays with one row for each of the N clients."""
 
@@ -33,12 +36,12 @@ def sub(a: Tree, b: Tree) -> Tree:
     return map_trees(lambda u, v: u - v, a, b)
 
 
-def scale(s: Any, a: Tree) -> Tree:
+def scale(s: Scalar, a: Tree) -> Tree:
     """Return s · a."""
     return map_trees(lambda u: s * u, a)
 
 
-def axpy(s: Any, a: Tree, b: Tree) -> Tree:
+def axpy(s: Scalar, a: Tree, b: Tree) -> Tree:
     """Return s · a + b."""
     return map_trees(lambda u, v: s * u + v, a, b)
 
@@ -48,7 +51,7 @@ def zeros(a: Tree) -> Tree:
     return map_trees(lambda u: u * 0, a)
 
 
-def squared_norm(a: Tree) -> Any:
+def squared_norm(a: Tree) -> Scalar:
     """Return the sum of the squares of all entries."""
     return sum((u * u).sum() for u in jax.tree.leaves(a))
 

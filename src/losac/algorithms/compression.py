@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -21,14 +22,14 @@ from losac._checks import PROBABILITY, check_number
 from losac._settings import choice, count
 from losac.algorithms.packing import Bits, pack_places, pack_values, unpack_places, unpack_values
 from losac.algorithms.transform import Transform
-from losac.trees import Tree, add, map_trees, sub, zeros
+from losac.trees import Array, Tree, add, map_trees, sub, zeros
 
 
 class Quantized(NamedTuple):
     """One encoded array: a signed level for every entry, and the norm of the whole."""
 
-    level: Any
-    norm: Any
+    level: Array
+    norm: Array
 
 
 class Meaning(NamedTuple):
@@ -45,7 +46,7 @@ class Meaning(NamedTuple):
         """The number of entries of all arrays."""
         return sum(map(math.prod, self.shapes))
 
-    def arrays(self, values: Any, places: Any) -> Tree:
+    def arrays(self, values: Array, places: Array) -> Tree:
         """Return the arrays, zero but at the places that travelled."""
         flat = jnp.zeros(self.size, self.dtype).at[places].set(unpack_values(values, self.bits, self.dtype))
         ends = itertools.accumulate(map(math.prod, self.shapes))
@@ -58,8 +59,8 @@ class Meaning(NamedTuple):
 class Sparse:
     """Some entries of arrays, and their places as bytes."""
 
-    values: Any
-    places: Any
+    values: Array
+    places: Array
     meaning: Meaning
 
     def arrays(self) -> Tree:
@@ -72,8 +73,8 @@ class Sparse:
 class Drawn:
     """Some entries of arrays, and the random key that both sides draw their positions with."""
 
-    values: Any
-    key: Any
+    values: Array
+    key: Array
     meaning: Meaning
 
     def arrays(self) -> Tree:
@@ -82,7 +83,7 @@ class Drawn:
         return self.meaning.arrays(self.values, drawn_places(key, self.meaning.size, self.meaning.kept))
 
 
-def drawn_places(key: Any, size: int, kept: int) -> Any:
+def drawn_places(key: Array, size: int, kept: int) -> Array:
     """Return places drawn uniformly without replacement."""
     return jax.random.permutation(key, size)[:kept].astype(jnp.int32)
 
@@ -114,11 +115,11 @@ class Qsgd(Transform):
         if self.levels > 32767:
             raise ValueError(f"qsgd: levels={self.levels} must be at most 32767, what 16 bits hold")
 
-    def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
+    def encode(self, key: Array, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Round every entry to one of the two nearest levels at random."""
         integer = jnp.int8 if self.levels <= 127 else jnp.int16
 
-        def quantise(key: Any, v: Any) -> Quantized:
+        def quantise(key: Array, v: Array) -> Quantized:
             norm = jnp.sqrt((v * v).sum())
             exact = self.levels * (abs(v) / (norm + (norm == 0)))
             below = jnp.floor(exact)
@@ -156,7 +157,7 @@ class _Sparsifier(Transform):
         """Whether what was left out is sent later."""
         return self.error_feedback
 
-    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Sparse | Drawn:
+    def pick(self, key: Array, flat: Array, meaning: Meaning) -> Sparse | Drawn:
         """Return the entries that travel."""
         raise NotImplementedError
 
@@ -164,11 +165,11 @@ class _Sparsifier(Transform):
         """Start with nothing left out."""
         return zeros(upload) if self.error_feedback else ()
 
-    def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
+    def encode(self, key: Array, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Pick entries of the upload plus all that was left out before."""
         due = add(upload, state) if self.error_feedback else upload
 
-        def pick(key: Any, tree: Tree) -> Sparse | Drawn:
+        def pick(key: Array, tree: Tree) -> Sparse | Drawn:
             leaves, structure = jax.tree.flatten(tree)
             flat = jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
             kept = min(flat.size, max(1, round(self.fraction * flat.size)))
@@ -203,7 +204,7 @@ class TopK(_Sparsifier):
         the model. The rounding is left out like the entries, and so sent later too.
     """
 
-    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Sparse:
+    def pick(self, key: Array, flat: Array, meaning: Meaning) -> Sparse:
         """Pick the largest entries."""
         places = jnp.sort(jax.lax.top_k(abs(flat), meaning.kept)[1]).astype(jnp.int32)
         return Sparse(pack_values(flat[places], self.bits), pack_places(places, meaning.size), meaning)
@@ -234,13 +235,13 @@ class RandomK(_Sparsifier):
         """Whether the places are drawn for all clients at once."""
         return self.same_places
 
-    def pick(self, key: Any, flat: Any, meaning: Meaning) -> Drawn:
+    def pick(self, key: Array, flat: Array, meaning: Meaning) -> Drawn:
         """Pick entries at random."""
         places = drawn_places(key, meaning.size, meaning.kept)
         return Drawn(pack_values(flat[places], self.bits), jax.random.key_data(key), meaning)
 
 
-def _map_with_keys(function: Any, key: Any, tree: Tree) -> Tree:
+def _map_with_keys(function: Callable[..., Tree], key: Array, tree: Tree) -> Tree:
     leaves, structure = jax.tree.flatten(tree)
     keys = [_random.leaf_key(key, leaf_index) for leaf_index in range(len(leaves))]
     return map_trees(function, jax.tree.unflatten(structure, keys), tree)

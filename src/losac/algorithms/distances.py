@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from losac.algorithms.scalars import most
-from losac.trees import Tree, axpy, map_trees, squared_norm, sub, zeros
+from losac.trees import Scalar, Tree, axpy, map_trees, squared_norm, sub, zeros
 
 
 class Rule(Protocol):
     """A step rule: its state at the start from w₀, and one step along −g, with all steps times ``factor``."""
 
-    def start(self, w: Tree, first: Any) -> Any:
+    def start(self, w: Tree, first: Scalar) -> Any:
         """Return the state at the start; ``first`` is the first guess of the distance."""
 
-    def step(self, state: Any, w: Tree, g: Tree, factor: Any) -> tuple[Tree, Any]:
+    def step(self, state: Any, w: Tree, g: Tree, factor: Scalar) -> tuple[Tree, Any]:
         """Return the next w and state."""
 
 
@@ -28,21 +28,21 @@ class DogState(NamedTuple):
     """w₀, the largest distance r̄ from it so far, and the sum of squared gradients."""
 
     origin: Tree
-    reach: Any
-    total: Any
+    reach: Scalar
+    total: Scalar
 
 
 class Dog:
     r"""Distance over gradients: a step of :math:`\bar r/\sqrt{\sum\|g\|^2 + \epsilon}`, with ε = 1e-8."""
 
     @staticmethod
-    def start(w: Tree, first: Any) -> DogState:
+    def start(w: Tree, first: Scalar) -> DogState:
         """Begin with r̄ = first · (1 + ‖w₀‖)."""
         norm = squared_norm(w) ** 0.5
         return DogState(w, first * (1 + norm), norm * 0)
 
     @staticmethod
-    def step(state: DogState, w: Tree, g: Tree, factor: Any) -> tuple[Tree, DogState]:
+    def step(state: DogState, w: Tree, g: Tree, factor: Scalar) -> tuple[Tree, DogState]:
         """Take one step."""
         reach = most(state.reach, squared_norm(sub(w, state.origin)) ** 0.5)
         total = state.total + squared_norm(g)
@@ -53,21 +53,21 @@ class DowgState(NamedTuple):
     """w₀, the largest squared distance R from it so far, and the weighted sum v of squared gradients."""
 
     origin: Tree
-    reach: Any
-    total: Any
+    reach: Scalar
+    total: Scalar
 
 
 class Dowg:
     r"""Distance over weighted gradients: a step of :math:`R/(\sqrt v + \epsilon)`, v the sum of R‖g‖², ε = 1e-4."""
 
     @staticmethod
-    def start(w: Tree, first: Any) -> DowgState:
+    def start(w: Tree, first: Scalar) -> DowgState:
         """Begin with R = first."""
         nought = squared_norm(zeros(w))
         return DowgState(w, nought + first, nought)
 
     @staticmethod
-    def step(state: DowgState, w: Tree, g: Tree, factor: Any) -> tuple[Tree, DowgState]:
+    def step(state: DowgState, w: Tree, g: Tree, factor: Scalar) -> tuple[Tree, DowgState]:
         """Take one step."""
         reach = most(state.reach, squared_norm(sub(w, state.origin)))
         total = state.total + reach * squared_norm(g)
@@ -80,10 +80,10 @@ class ProdigyState(NamedTuple):
     origin: Tree
     m: Tree
     v: Tree
-    r: Any
+    r: Scalar
     s: Tree
-    distance: Any
-    first: Any
+    distance: Scalar
+    first: Scalar
 
 
 class Prodigy:
@@ -92,13 +92,13 @@ class Prodigy:
     BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
     @staticmethod
-    def start(w: Tree, first: Any) -> ProdigyState:
+    def start(w: Tree, first: Scalar) -> ProdigyState:
         """Begin with d = first."""
         nought, distance = squared_norm(zeros(w)), squared_norm(zeros(w)) + first
         return ProdigyState(w, zeros(w), zeros(w), nought, zeros(w), distance, distance)
 
     @classmethod
-    def step(cls, state: ProdigyState, w: Tree, g: Tree, factor: Any) -> tuple[Tree, ProdigyState]:
+    def step(cls, state: ProdigyState, w: Tree, g: Tree, factor: Scalar) -> tuple[Tree, ProdigyState]:
         """Take one step."""
         d, beta1, beta2, beta3 = state.distance, cls.BETA1, cls.BETA2, cls.BETA2**0.5
         weight = factor * d * d / state.first

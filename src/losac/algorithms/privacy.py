@@ -7,6 +7,7 @@ privacy*, 2014. :mod:`losac.privacy` says what a noise multiplier is worth.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -18,7 +19,7 @@ from losac._settings import NONNEGATIVE, POSITIVE, Number, choice, node, number
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.parts import parts, replaced
 from losac.algorithms.transform import Transform
-from losac.trees import Tree, map_trees, squared_norm
+from losac.trees import Array, Scalar, Tree, map_trees, squared_norm
 
 
 class Gaussian(Transform):
@@ -91,19 +92,19 @@ class Gaussian(Transform):
             )
         return self.with_numbers(clip=self.clip if self.other_clip is None else self.other_clip)
 
-    def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
+    def encode(self, key: Array, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Clip every part, and add the noise if it is the client's."""
         clipped = self._by_part(upload, lambda part_index, bound, part: _clipped(part, bound))
         return (clipped if self.on_the_sum else self._noisy(key, clipped)), state
 
-    def summed(self, key: Any, total: Tree) -> Tree:
+    def summed(self, key: Array, total: Tree) -> Tree:
         """Add the noise if it is the server's."""
         return self._noisy(key, total) if self.on_the_sum else total
 
-    def _noisy(self, key: Any, upload: Tree) -> Tree:
+    def _noisy(self, key: Array, upload: Tree) -> Tree:
         spread = self.noise_multiplier * len(parts(upload)) ** 0.5
 
-        def noisy(part_index: int, bound: Any, part: Tree) -> Tree:
+        def noisy(part_index: int, bound: Scalar, part: Tree) -> Tree:
             leaves, structure = jax.tree.flatten(part)
             keys = _random.leaf_keys(_random.part_key(key, part_index), len(leaves))
             drawn = (v + spread * bound * jax.random.normal(k, jnp.shape(v), v.dtype) for k, v in zip(keys, leaves))
@@ -111,7 +112,7 @@ class Gaussian(Transform):
 
         return self._by_part(upload, noisy)
 
-    def _by_part(self, upload: Tree, function: Any) -> Tree:
+    def _by_part(self, upload: Tree, function: Callable[..., Tree]) -> Tree:
         """Return the upload with each part replaced by a function of its index, its bound and itself."""
         found, bounds = parts(upload), self.bounds
         if isinstance(self.clip, tuple) and len(bounds) != len(found):
@@ -137,7 +138,7 @@ def refuse_model_state(algorithm: Algorithm, model_state: Tree) -> None:
         )
 
 
-def _clipped(part: Tree, bound: Any) -> Tree:
+def _clipped(part: Tree, bound: Scalar) -> Tree:
     norm = jnp.sqrt(squared_norm(part))
     factor = jnp.where(norm > bound, bound / norm, 1)
     return map_trees(lambda v: jnp.where(jnp.isfinite(norm), v * factor.astype(v.dtype), 0), part)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from losac._settings import Settings
-from losac.trees import Tree
+from losac.trees import Array, Tree
 
 
 class Transform(Settings):
@@ -41,7 +41,7 @@ class Transform(Settings):
         """Return the client's state for uploads of this structure."""
         return ()
 
-    def encode(self, key: Any, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
+    def encode(self, key: Array, state: Tree, upload: Tree) -> tuple[Tree, Tree]:
         """Return the payload to send and the next state."""
         raise NotImplementedError
 
@@ -49,6 +49,6 @@ class Transform(Settings):
         """Return the upload as the server understands it."""
         return payload
 
-    def summed(self, key: Any, total: Tree) -> Tree:
+    def summed(self, key: Array, total: Tree) -> Tree:
         """Return the sum of the uploads as the server uses it."""
         return total

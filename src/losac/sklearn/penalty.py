@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from losac.prox import ElasticNet, Regularizer
+from losac.trees import Array, Scalar
 
 
 class WeightPenalty(ElasticNet):
@@ -16,11 +15,11 @@ class WeightPenalty(ElasticNet):
     {'b': array([3.]), 'w': array([[2., 0.]])}
     """
 
-    def leaf_value(self, v: Any) -> Any:
+    def leaf_value(self, v: Array) -> Scalar:
         """Return the penalty of a matrix, and 0 for anything else."""
         return super().leaf_value(v) if v.ndim == 2 else (v * 0).sum()
 
-    def leaf_prox(self, v: Any, step: Any) -> Any:
+    def leaf_prox(self, v: Array, step: Scalar) -> Array:
         """Shrink a matrix; return anything else unchanged."""
         return super().leaf_prox(v, step) if v.ndim == 2 else v
 

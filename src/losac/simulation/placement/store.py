@@ -6,7 +6,7 @@ Rows hold one entry per client; the table of methods like LoSAC holds M, and a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,21 +34,21 @@ class View(NamedTuple):
     entries: Tree
     slots: Int[Array, "... steps"] | None
 
-    def _at(self, step: Any, block: Any) -> Any:
+    def _at(self, step: Array, block: Array) -> Array:
         return block if self.slots is None else self.slots[step]
 
-    def entry(self, step: Any, block: Any) -> Tree:
+    def entry(self, step: Array, block: Array) -> Tree:
         """Return the y_j of a step."""
         at = self._at(step, block)
         return map_trees(lambda a: jax.lax.dynamic_index_in_dim(a, at, keepdims=False), self.entries)
 
-    def replace(self, step: Any, block: Any, y: Tree) -> View:
+    def replace(self, step: Array, block: Array, y: Tree) -> View:
         """Return the view with the y_j of a step replaced."""
         at = self._at(step, block)
         put = map_trees(lambda a, v: jax.lax.dynamic_update_index_in_dim(a, v.astype(a.dtype), at, 0), self.entries, y)
         return self._replace(entries=put)
 
-    def spread(self, block: Callable[[Any], Any], steps: Any, change: Tree) -> View:
+    def spread(self, block: Callable[[Array], Array], steps: Array, change: Tree) -> View:
         """Return the view with equal parts of a change added to the entries of the first ``steps`` steps."""
         number = jax.tree.leaves(self.entries)[0].shape[0]
         visited = jax.lax.fori_loop(
@@ -101,7 +101,7 @@ def write_view(
     if view is None:
         return table
 
-    def put(a: Array, v: Array, *at: Any) -> Array:
+    def put(a: Array, v: Array, *at: Array) -> Array:
         start = (*at, *(jnp.zeros((), jnp.int32),) * v.ndim)
         v = jnp.expand_dims(v, tuple(range(len(at))))
         old = jax.lax.dynamic_slice(a, start, v.shape)
