@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from losac._checks import BELOW_ONE as BELOW_ONE
 from losac._checks import FRACTION as FRACTION
@@ -228,7 +229,7 @@ def _objection_to_number(domain: Domain, value: Any, schedules: bool) -> str:
     return ""
 
 
-def check_numbers(owner: Settings, first: int, last: int, dtype: Any) -> None:
+def check_numbers(owner: Settings, first: int, last: int, dtype: DTypeLike) -> None:
     """Refuse numbers that leave their domain in a run's rounds or precision, such as a step that becomes negative.
 
     A schedule may end at zero. It is looked at in some of the rounds from ``first`` until before ``last``.
@@ -251,7 +252,7 @@ def check_numbers(owner: Settings, first: int, last: int, dtype: Any) -> None:
                 )
 
 
-def _check_in_dtype(owner: Settings, said: str, value: float, domain: Domain, dtype: Any) -> None:
+def _check_in_dtype(owner: Settings, said: str, value: float, domain: Domain, dtype: DTypeLike) -> None:
     with np.errstate(over="ignore"):
         rounded = float(np.asarray(value, dtype))
     if domain.contains(value) and not domain.contains(rounded):

@@ -74,7 +74,7 @@ class Measures(NamedTuple):
         return [loss, *(as_function(metric) for _, metric in self.compiled)]
 
 
-def check_model(task: Any, params: Tree, data: Any) -> None:
+def check_model(task: Task, params: Tree, data: FederatedData | None) -> None:
     """Refuse parameters and rows that do not fit a task."""
     check_task(task)
     if data is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from losac import _random
 from losac._checks import check_count, check_function, check_list, is_list, shown
+from losac.history.history import History
 
 Ids = Sequence[int] | np.ndarray
 MOST_KEPT = 2**16
@@ -35,7 +36,7 @@ class Uniform:
     clients: int
     sampled: int
 
-    def __call__(self, round_index: int, rng: np.random.Generator, history: Any = None) -> np.ndarray:
+    def __call__(self, round_index: int, rng: np.random.Generator, history: History | None = None) -> np.ndarray:
         """Draw the clients of a round."""
         if self.sampled == self.clients:
             return np.arange(self.clients)
@@ -61,7 +62,7 @@ class Weighted:
         if check_count("sampled", self.sampled) > np.count_nonzero(p):
             raise ValueError(f"sampled={self.sampled}, but only {np.count_nonzero(p)} clients have a weight above 0")
 
-    def __call__(self, round_index: int, rng: np.random.Generator, history: Any = None) -> np.ndarray:
+    def __call__(self, round_index: int, rng: np.random.Generator, history: History | None = None) -> np.ndarray:
         """Draw the clients of a round."""
         p = np.asarray(self.weights, float)
         return np.asarray(rng.choice(len(p), self.sampled, replace=False, p=p / p.sum()))
@@ -73,7 +74,7 @@ class Fixed:
 
     lists: Sequence[Ids]
 
-    def __call__(self, round_index: int, rng: np.random.Generator, history: Any = None) -> Ids:
+    def __call__(self, round_index: int, rng: np.random.Generator, history: History | None = None) -> Ids:
         """Return the list of the round."""
         return self.lists[round_index % len(self.lists)]
 
@@ -85,7 +86,7 @@ class Available:
     trace: np.ndarray
     sampled: int
 
-    def __call__(self, round_index: int, rng: np.random.Generator, history: Any = None) -> np.ndarray:
+    def __call__(self, round_index: int, rng: np.random.Generator, history: History | None = None) -> np.ndarray:
         """Draw the clients of a round."""
         there = np.flatnonzero(self.trace[round_index % len(self.trace)])
         return there if len(there) <= self.sampled else np.asarray(rng.choice(there, self.sampled, replace=False))
@@ -162,7 +163,7 @@ def _plain(ids: Any) -> Any:
 
 
 def draw_clients(
-    sampler: Sampler, seed: int, first: int, rounds: int, clients: int, sampled: int, history: Any = None
+    sampler: Sampler, seed: int, first: int, rounds: int, clients: int, sampled: int, history: History | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids [rounds, S] of some rounds and the mask of those that take part; checks what a sampler says."""
     if isinstance(sampler, Uniform) and sampler == Uniform(clients, sampled):

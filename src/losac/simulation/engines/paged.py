@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
 from losac.algorithms.contract import Algorithm
 from losac.history.measured import NOBODY, Measurements, Participation
@@ -297,7 +298,7 @@ def indices_of(clients: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.asarray(order[np.searchsorted(clients, wanted, sorter=order)])
 
 
-def _aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Return a new array that the CPU can use without a copy: its address is a multiple of 64."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(size + 64, np.uint8)

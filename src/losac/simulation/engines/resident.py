@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from losac._compat import enable_x64
 from losac.algorithms.contract import Algorithm
@@ -141,7 +142,7 @@ GPU_PRODUCTS = {"float32": "highest", "tensorfloat32": "TF32_TF32_F32", "bfloat1
 
 
 @contextmanager
-def precision(dtype: Any, matmul: str | None = None) -> Iterator[None]:
+def precision(dtype: DTypeLike, matmul: str | None = None) -> Iterator[None]:
     """Return the context where arrays of this dtype can be made and matrix products have this precision."""
     products = nullcontext()
     if matmul is not None:

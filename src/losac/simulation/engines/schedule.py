@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from losac.history.history import History
 from losac.history.measured import Participation, participation_of
 from losac.simulation.engines.intervals import Piece, longest_interval, pieces
 from losac.simulation.program.state import Schedule
@@ -59,7 +59,7 @@ class Calls:
 
 
 def fill(
-    schedule: Schedule, part: Sequence[Piece], sampler: Sampler, seed: int, clients: int, history: Any = None
+    schedule: Schedule, part: Sequence[Piece], sampler: Sampler, seed: int, clients: int, history: History | None = None
 ) -> list[Participation]:
     """Draw the clients of some pieces into a schedule; return who takes part in each.
 

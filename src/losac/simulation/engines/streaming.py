@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from losac.simulation.placement.mesh import to_device
 from losac.simulation.program import rounds as program
@@ -29,7 +29,7 @@ class Evaluation:
     A loss that couples its rows is evaluated on all of them at once: these must fit on the device.
     """
 
-    def __init__(self, task: Task, shape: ProgramShape, problem: ProgramInputs, dtype: Any) -> None:
+    def __init__(self, task: Task, shape: ProgramShape, problem: ProgramInputs, dtype: DTypeLike) -> None:
         self.task, self.shape, self.dtype = task, shape, dtype
         on_train = shape.metrics if task.test is None else ()
         self._train_shape = shape._replace(metrics=on_train, loss_every=1, composite=False)
