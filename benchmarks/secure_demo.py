@@ -109,7 +109,7 @@ def main() -> None:
         wait(federation, run, "the server, which was killed, accepts that round", lambda: round_of(out) >= 3)
         status = federation.wait(run, 1800)["status"]
         assert status == "finished:completed", federation.log(run)[-3000:]
-        continued = "is continued where its clients were fixed" in federation.log(run)
+        continued = "the round is continued where its clients were fixed" in federation.log(run)
     outcome, log = conclude(app, out), read_log(out)
     model, beside = treefile.load(out / "model.npz")["params"], in_fixed_point(app, log)
     pairs = list(zip(jax.tree.leaves(model), jax.tree.leaves(beside), strict=True))
