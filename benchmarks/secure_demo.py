@@ -91,7 +91,7 @@ def main() -> None:
         for state in states:
             write_peers(state / PEERS, keys)
         run = federation.submit(app, settings)
-        wait(federation, run, "the first round is accepted", lambda: round_of(out) == 1)
+        wait(federation, run, "the first round is accepted", lambda: round_of(out) >= 1)
         old = session(federation, 1)["session"]
         wait(
             federation, run, "node-1 has shared its keys for the second",
@@ -99,17 +99,17 @@ def main() -> None:
         )  # fmt: skip
         assert "received" not in session(federation, 1), "it was too late"
         federation.kill("node-1")
-        wait(federation, run, "the round is accepted without node-1, which is killed", lambda: round_of(out) == 2)
+        wait(federation, run, "the round is accepted without node-1, which is killed", lambda: round_of(out) >= 2)
         federation.restart("node-1")
         wait(federation, run, "the sum of the third round is in the book, masked", lambda: sealed(out))
         federation.kill("superexec")
         assert sealed(out), "it was too late"
         federation.restart("superexec")
         run = federation.submit(app, settings)
-        wait(federation, run, "the server, which was killed, accepts that round", lambda: round_of(out) == 3)
+        wait(federation, run, "the server, which was killed, accepts that round", lambda: round_of(out) >= 3)
         status = federation.wait(run, 1800)["status"]
         assert status == "finished:completed", federation.log(run)[-3000:]
-        continued = "is continued where its clients were fixed" in federation.log(run)
+        continued = "the round is continued where its clients were fixed" in federation.log(run)
     outcome, log = conclude(app, out), read_log(out)
     model, beside = treefile.load(out / "model.npz")["params"], in_fixed_point(app, log)
     pairs = list(zip(jax.tree.leaves(model), jax.tree.leaves(beside), strict=True))

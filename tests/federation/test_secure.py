@@ -368,6 +368,7 @@ UPLOADS = {"uploads": (A.fixed_point(1.0),)}
         (A.fedvarp(0.1, **UPLOADS), {}, "fedvarp keeps a row for each client at the server"),
         (A.mifa(0.1, **UPLOADS), {}, "mifa keeps a row for each client"),
         (A.tamuna(0.1, blocks=1, probability=0.5), {}, "tamuna keeps a row for each client"),
+        (A.fedavg(0.1, aggregation=(A.coordinate_median(),), **UPLOADS), {}, "compares single uploads"),
         (A.fedavg(0.1), {}, r"let fixed_point\(limit\) be the last"),
         (A.fedavg(0.1, weighting="average", **UPLOADS), {}, "weighs the uploads at the server"),
         (A.scaffold(0.1, **UPLOADS), {"recovery": "ledger"}, "must see single uploads"),

@@ -149,5 +149,5 @@ class FixedPoint(Transform):
         high = jnp.trunc(level / WORD)
         low = level - high * WORD
         known = ~jnp.isnan(v)
-        words = (jnp.where(known, word, other).astype(jnp.int32) for word, other in ((high, NOT_A_NUMBER), (low, 0)))
-        return Fixed(*words, step, str(v.dtype))
+        high, low = jnp.where(known, high, NOT_A_NUMBER), jnp.where(known, low, 0)
+        return Fixed(high.astype(jnp.int32), low.astype(jnp.int32), step, str(v.dtype))

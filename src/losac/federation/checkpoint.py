@@ -43,7 +43,7 @@ def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]
     values |= {"bounds": book.bounds}
     if book.sealed is not None:
         values["sealed"], more = book.sealed.parts()
-        arrays |= more
+        arrays |= {name: list(part) for name, part in more.items()}
     durable.write(path, Record(values, arrays))
 
 

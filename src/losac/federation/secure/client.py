@@ -104,13 +104,13 @@ class SecureClient(Client):
         """Make fresh keys; return what the others must know of them."""
         notes.read(order.secure)
         cipher, mask, own = secrets.token_bytes(32), fresh_seed(), fresh_seed()
-        public = [
+        public = Advert(
             public_part(X25519PrivateKey.from_private_bytes(cipher)),
             public_part(private_key(mask, "mask", session)),
             commitment(own, session),
-        ]
-        signature = self.trust.sign(Advert(*public, b"").text(session, self.trust.name))
-        said = {"advert": [part.hex() for part in (*public, signature)]}
+        )
+        signature = self.trust.sign(public.text(session, self.trust.name))
+        said = {"advert": [part.hex() for part in public._replace(signature=signature)]}
         values = {"session": session, "token": order.token, "place": order.task.phase_index, "said": said}
         values |= {"cipher": cipher.hex(), "mask": mask.hex(), "own": own.hex()}
         self._note(values | {"round": order.task.round, "told": _told(before, order)})
@@ -199,17 +199,17 @@ class SecureClient(Client):
         agreed = sum(self.trust.signed(name, signatures[name], text) for name in among & set(signatures))
         if agreed < known["threshold"]:
             raise RefusedError(f"{agreed} clients have signed who is in the sum, and {known['threshold']} are needed")
-        survivors, answer = set(known["survivors"]), {"own": {}, "mask": {}}
-        answer["own"][self.trust.name] = known["own share"]
+        survivors = set(known["survivors"])
+        answer: dict[str, dict[str, str]] = {"own": {self.trust.name: known["own share"]}, "mask": {}}
         cipher = X25519PrivateKey.from_private_bytes(bytes.fromhex(known["cipher"]))
         for name, sealed in known["received"].items():
             about = known["session"], name, self.trust.name
             try:
-                note = unseal(cipher, bytes.fromhex(known["adverts"][name][0]), bytes.fromhex(sealed), *about)
+                shares = unseal(cipher, bytes.fromhex(known["adverts"][name][0]), bytes.fromhex(sealed), *about)
             except RefusedError:
                 LOG.error("the shares of %s cannot be read, and are left out", name)
                 continue
-            kind, share = ("own", note[:SEED]) if name in survivors else ("mask", note[SEED:])
+            kind, share = ("own", shares[:SEED]) if name in survivors else ("mask", shares[SEED:])
             answer[kind][name] = share.hex()
         told = known["told"] | {phase_of(known): known["survivors"]}
         kept = {name: value for name, value in known.items() if name not in FORGOTTEN}
@@ -234,7 +234,8 @@ class SecureClient(Client):
         """Return what the client holds in whole numbers: the sum of what it has sent."""
         levels = levels_of(upload.content)
         now = self.worker.algorithm.at(order.task.round)
-        fixed: FixedPoint = now.transforms_of(now.phases()[order.task.phase_index])[-1]
+        fixed = now.transforms_of(now.phases()[order.task.phase_index])[-1]
+        assert isinstance(fixed, FixedPoint)
         if count := fixed.clipped(upload.content):
             LOG.warning("%d entries of an upload are cut off at the limit: %s", count, fixed)
         held = self._held(before)

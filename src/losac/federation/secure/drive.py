@@ -46,13 +46,13 @@ LOG = logging.getLogger("losac")
 class SecureDriver(Driver):
     """The loop of a server that sees sums only; arguments as for :class:`losac.federation.drive.Driver`."""
 
-    def attempt(self) -> MeasuredRound:
+    def _attempt(self) -> MeasuredRound:
         """Try one round, or finish the one that was begun before a crash."""
         if self.book.sealed is None:
-            return super().attempt()
+            return super()._attempt()
         began, present = time.perf_counter(), self.gather()
         self.spent.clear()
-        LOG.warning("round %d is continued where its clients were fixed", self.book.round)
+        LOG.warning("the round is continued where its clients were fixed")
         return self._carry_out(self.book.sealed.attempt(self.book), present, began)
 
     def resync(self, present: Any) -> None:
@@ -129,7 +129,7 @@ class SecureDriver(Driver):
                 sums.take(session, name, reply, like)
             except Exception as error:  # whatever it sent, the sum goes on without it
                 reason = error if isinstance(error, RefusedError) else type(error).__name__
-                LOG.error("round %d: what client %s sent is refused: %s", self.book.round, name, reason)
+                LOG.error("what client %s sent is refused: %s", name, reason, extra={"client": name})
         return session
 
     def _check_count(self, attempt: rounds.Attempt, session: Session, asked: int) -> None:

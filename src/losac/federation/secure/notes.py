@@ -24,7 +24,7 @@ class Advert(NamedTuple):
     cipher: bytes
     mask: bytes
     commitment: bytes
-    signature: bytes
+    signature: bytes = b""
 
     def text(self, session: str, name: str) -> bytes:
         """Return what the signature is of."""

@@ -144,7 +144,7 @@ def pair_mask(own: X25519PrivateKey, other: bytes, session: str, name: str, peer
 
 def split(seed: bytes, threshold: int, holders: Sequence[str]) -> dict[str, bytes]:
     """Return a share of a seed for each holder; so many of them tell it, and fewer tell nothing."""
-    return {name: share for name, (_, share) in zip(holders, Shamir.split(threshold, len(holders), seed))}
+    return {name: share for name, (_, share) in zip(holders, Shamir.split(threshold, len(holders), seed, False))}
 
 
 def join(shares: Mapping[str, bytes], threshold: int, holders: Sequence[str]) -> bytes:
@@ -152,4 +152,4 @@ def join(shares: Mapping[str, bytes], threshold: int, holders: Sequence[str]) ->
     if len(shares) < threshold:
         raise RefusedError(f"{len(shares)} shares came, and {threshold} tell the seed")
     chosen = [(holders.index(name) + 1, shares[name]) for name in sorted(shares)[:threshold]]
-    return Shamir.combine(chosen)
+    return Shamir.combine(chosen, False)

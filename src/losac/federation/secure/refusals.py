@@ -40,6 +40,11 @@ def check_secure(setting: Setting) -> None:
             f"largest={rules.largest!r} bounds the norm of single uploads, which secure aggregation hides: leave it "
             "out (every entry is within the range in any case), or clip at the clients with gaussian(clip=…)"
         )
+    if algorithm.aggregation:
+        raise RefusedError(
+            f"aggregation={algorithm.aggregation} compares single uploads, which secure aggregation hides: a server "
+            "that cannot look at uploads cannot reject one; leave out one of the two"
+        )
     if any(averages_by_weight(phase) for phase in algorithm.phases()):
         raise RefusedError(
             f"{name} weighs the uploads at the server, which no longer sees them: use weighting='loss', with which "

@@ -212,5 +212,5 @@ def _read(session: Session, replies: Mapping[str, Reply], read: Callable[[str, b
                 raise RefusedError(f"its answer is {reply.status!r}, to another step or from another attempt")
             found[name] = read(name, reply.secure)
         except RefusedError as error:
-            LOG.error("what client %s says of its keys is refused: %s", name, error)
+            LOG.error("what client %s says of its keys is refused: %s", name, error, extra={"client": name})
     return found
