@@ -24,6 +24,7 @@ import psutil
 from losac.deploy.app import write_app
 from losac.deploy.demo import conclude, hurt, read_log, round_of
 from losac.deploy.local import LocalFederation
+from losac.federation.status import read_status
 
 KINDS = {"node": 5, "node without its disk": 2, "superlink": 1, "server": 1}
 
@@ -47,6 +48,12 @@ def measure(federation: LocalFederation, out: Path) -> dict[str, Any]:
     return {"round": round_of(out), "memory_mb": memory, "client_files": size(states), "server_files": size(out)}
 
 
+def is_over(out: Path) -> bool:
+    """Whether the server says that the run has ended; the file costs less than asking Flower."""
+    told = read_status(out)
+    return told is not None and str(told["state"]).startswith(("finished", "ended"))
+
+
 def lying(federation: LocalFederation, log: Path | None) -> LocalFederation:
     """Start the last node again: hostile, with a log of its lies, or honest."""
     own = Path(__file__).resolve().parent / "hostile"
@@ -64,6 +71,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--every", type=float, default=30.0, help="seconds between two kills, on average")
     parser.add_argument("--deadline", type=int, default=45, help="seconds that clients have; more on a busy machine")
+    parser.add_argument("--minutes", type=float, default=1e9, help="after these, two more rounds and the end")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--recovery", default="resync")
     parser.add_argument("--hostile", action="store_true", help="one more client, which lies")
@@ -80,18 +88,19 @@ def main() -> None:
     config = config.replace('recovery = "resync"', f'recovery = "{arguments.recovery}"')
     (app / "pyproject.toml").write_text(config.replace("attempts = 20", "attempts = 100"))
     lies = arguments.folder / "lies.txt"
-    began, kills, samples = time.time(), dict.fromkeys(KINDS, 0), []
+    began, kills, samples, last = time.time(), dict.fromkeys(KINDS, 0), [], arguments.rounds - 2
+    ends = began + 60 * arguments.minutes
     with LocalFederation(arguments.folder / "federation", nodes, timeout=180) as federation:
         if arguments.hostile:
             lying(federation, lies)
         run = federation.submit(app, {"out": str(out)})
-        while not federation.status(run)["status"].startswith("finished"):
+        while not is_over(out):
             until = time.time() + rng.expovariate(1 / arguments.every)
-            while time.time() < until and round_of(out) < arguments.rounds - 2:
-                if federation.status(run)["status"].startswith("finished"):
+            while time.time() < min(until, ends) and round_of(out) < last:
+                if is_over(out):
                     break
                 time.sleep(2)
-            if round_of(out) >= arguments.rounds - 2:
+            if round_of(out) >= last or time.time() > ends:
                 break
             what = rng.choices(list(KINDS), list(KINDS.values()))[0]
             kills[what] += 1
@@ -107,6 +116,9 @@ def main() -> None:
             print(f"{time.time() - began:6.0f} s, round {samples[-1]['round']}: {what} killed and back", flush=True)
         if arguments.hostile:
             lying(federation, None)
+        if round_of(out) < last:
+            federation.stop_run(run)
+            run = federation.resume(run, {"rounds": round_of(out) + 2})
         status = federation.wait(run, 3600)["status"]
         samples.append(measure(federation, out))
     outcome = conclude(app, out)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+from base64 import b64encode
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -14,16 +17,23 @@ import pytest
 pytest.importorskip("flwr")
 
 import httpx
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Message, RecordDict
+from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 
 from commands import losac, refused
 from losac.deploy import pins, startup, submitters
 from losac.deploy.app import write_app
+from losac.deploy.certificates import NodeKey, node_key
 from losac.deploy.folder import CLI, SUPERLINK, FederationFolder
 from losac.deploy.processes import read_records, terminate
+from losac.deploy.runs import register
 
 
 def new_app(folder: Path, name: str = "some-app", rounds: int = 2) -> Path:
@@ -95,6 +105,45 @@ def test_clients_have_an_address_of_their_own_which_serves_nothing_else(superlin
         assert superlink.post(fleet, path, StartRunRequest()).status_code == 404
     assert superlink.client.get(f"https://127.0.0.1:{fleet}/health").status_code == 200
     assert superlink.post(fleet, "/v1/fleet/pull-messages", PullMessagesRequest()).status_code == 401
+
+
+def head_alone(superlink: Reached, length: int, headers: Mapping[str, str]) -> str:
+    """Announce a body to the clients' address and send none of it; return the first line of the answer."""
+    context = ssl.create_default_context(cafile=superlink.folder.authority.certificate)
+    told = {"host": "a", "content-type": "application/protobuf", "content-length": str(length), **headers}
+    lines = ["POST /v1/fleet/push-object HTTP/1.1", *(f"{name}: {value}" for name, value in told.items())]
+    with (
+        socket.create_connection(("127.0.0.1", superlink.settings.fleet_port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        return connection.recv(4096).split(b"\r\n")[0].decode()
+
+
+def test_nothing_is_read_from_a_stranger_and_no_endless_request_from_anyone(superlink):
+    """Flower reads a whole request before it asks who sends it: a stranger could fill the server's memory."""
+    stranger, node = (node_key(superlink.folder.root / "more", name) for name in ("stranger", "node"))
+    register(superlink.folder.home(CLI), node.public)
+    assert "401" in head_alone(superlink, 2**40, {})
+    assert "401" in head_alone(superlink, 2**40, signed_by(stranger))
+    assert "413" in head_alone(superlink, 2**40, signed_by(node))
+    answer = superlink.client.post(
+        f"https://127.0.0.1:{superlink.settings.fleet_port}/v1/fleet/pull-messages",
+        content=PullMessagesRequest().SerializeToString(),
+        headers={"content-type": "application/protobuf", **signed_by(node)},
+    )
+    assert answer.status_code != 413, "what is small is Flower's to judge"
+
+
+def signed_by(key: NodeKey) -> dict[str, str]:
+    """Return the headers of a request by which Flower knows a node."""
+    private = load_ssh_private_key(key.private.read_bytes(), None)
+    when = now().isoformat()
+    return {
+        TIMESTAMP_HEADER: when,
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(private.public_key())).decode(),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(sign_message(private, when.encode())).decode(),
+    }
 
 
 def test_an_app_that_is_not_pinned_is_refused_by_the_server_even_from_its_owner(superlink, tmp_path):

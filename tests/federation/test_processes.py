@@ -10,11 +10,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from commands import losac
 from losac.deploy.app import write_app
 from losac.deploy.demo import conclude, hurt, round_of
 from losac.deploy.errors import DeployError
 from losac.deploy.local import LocalFederation
 from losac.deploy.processes import members, read_records
+from losac.federation.status import read_status
 
 pytestmark = pytest.mark.processes
 ROUNDS = {"losac": 3, "scaffold": 2, "mime_svrg": 1}
@@ -69,12 +71,22 @@ def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(f
     runs["losac"] = hurt(federation, "server", apps["losac"], outs["losac"], runs["losac"])
     for method in METHODS[1:]:  # meanwhile
         runs[method] = federation.submit(apps[method], {"out": str(outs[method]), "rounds": ROUNDS[method]})
+    until(federation, runs["scaffold"], outs["scaffold"], 1)
+    federation.stop_run(runs["scaffold"])
+    assert federation.status(runs["scaffold"])["status"] == "finished:stopped"
+    runs["scaffold"] = federation.resume(runs["scaffold"])
     for method in METHODS:
         assert federation.wait(runs[method], 300)["status"] == "finished:completed", federation.log(runs[method])
         outcome = conclude(apps[method], outs[method])
         assert outcome.rounds == ROUNDS[method]
         assert outcome.difference < 1e-5
         assert outcome.invariant < 1e-6
+        told = read_status(outs[method])
+        assert (told["state"], told["round"], len(told["answered"])) == ("finished", ROUNDS[method], 2)
+        assert f" INFO    round={ROUNDS[method]} measured: " in federation.log(runs[method])
+    assert 'round=1 client="client-0" order to train: done' in federation.folder.log("node-0").read_text()
+    shown = losac("deploy", "status", str(federation.folder.root)).stdout
+    assert all(f"{ROUNDS[method]} of {3 if method == 'losac' else ROUNDS[method]}" in shown for method in METHODS)
     for folder in (federation.folder.root, tmp_path / "results"):
         readable = [path for path in folder.rglob("*") if path.stat().st_mode & 0o077]
         assert not readable, "only their owner reads keys, states, results and the database"

@@ -105,7 +105,7 @@ def write_connection(home: Path, superlink_address: str, authority: Path) -> Non
     )
 
 
-def flwr(home: Path, *arguments: str, timeout: float = 60) -> dict[str, Any]:
+def flwr(home: Path, *arguments: str, timeout: float = 180) -> dict[str, Any]:
     """Call ``flwr`` and return its JSON answer; raise an error if it refuses."""
     answer = call(home, *arguments, "--format", "json", timeout=timeout)
     begin = answer.stdout.find("{")

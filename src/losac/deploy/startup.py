@@ -133,7 +133,10 @@ def take_leave(folder: FederationFolder, name: str) -> bool:
     command = [sys.executable, "-m", "losac.deploy.signoff", network.address(settings.fleet_port, settings.host)]
     command += [str(folder.authority.certificate), str(folder.key(node_number(name)).private), settings.node_ids[name]]
     environment = commands.environment(folder.home(CLI))
-    return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
+    try:
+        return subprocess.run(command, env=environment, capture_output=True, timeout=60).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _command(folder: FederationFolder, name: str) -> list[str]:

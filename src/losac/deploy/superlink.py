@@ -17,23 +17,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from losac.deploy.fleet import for_clients_only
 from losac.deploy.pins import content_digest, pinned
 from losac.deploy.submitters import who
-
-_FOR_CLIENTS = ("/v1/fleet/", "/health")
-
-
-def for_clients_only(app: Any) -> Any:
-    """Return an ASGI app that serves what clients need, and nothing else."""
-
-    async def served(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and str(scope["path"]).startswith(_FOR_CLIENTS):
-            await app(scope, receive, send)
-        elif scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 404, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-
-    return served
 
 
 def with_tokens(path: Path) -> Any:
