@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from losac.task import Task
 
 BY_DATA = "by data set"
-MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
+MODELS = (
+    "auto", "softmax", "2nn", "logistic", "linear", "cnn", "lenet", "fedavg_cnn", "resnet8", "resnet18", "resnet20",
+    "resnet8_batch", "resnet18_batch", "resnet20_batch", "gru", "lstm", "transformer", "causal_transformer",
+)  # fmt: skip
 MADE = ("quadratic", "lowrank", "logistic", "synthetic")
 """Data sets that are generated from a seed, client by client."""
 
@@ -148,6 +151,13 @@ class ProblemOptions:
     metrics: Annotated[
         list[str] | None,
         Option(PROBLEM, "Further metric: one of losac.metrics, or your own as FILE.py:NAME; repeatable."),
+    ] = None
+    augment: Annotated[
+        str | None, Option(PROBLEM, "Change pictures at random in training: flip, crop:PIXELS or flip,crop:4.")
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option(PROBLEM, "Compute the model with numbers of 16 bits.", choices=lambda: ("bfloat16", "float16")),
     ] = None
     weight_decay: Annotated[float, Option(PROBLEM, "λ of λ/2‖x‖², added to the mean loss.", min=0)] = 0.0
     regularizer: Annotated[

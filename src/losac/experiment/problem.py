@@ -36,9 +36,10 @@ def load_data(options: ProblemOptions, seed: int) -> FederatedData:
 
 def build_task(options: ProblemOptions, data: FederatedData) -> Task:
     """Return the task of the model on the data, with the metrics and the regulariser that the options name."""
-    from losac.experiment.models import model_on
+    from losac.experiment.models import model_on, wrapped
 
     model, make = model_on(options.model_name, data)
+    model = wrapped(model, data, options.augment, options.precision)
     regularizer = None if options.regularizer is None else _regularizer(options.regularizer)
     return make(
         model,
