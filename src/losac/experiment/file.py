@@ -187,7 +187,8 @@ def _plain(value: Any) -> Any:
 
 
 def _explained(errors: list[ErrorDetails]) -> str:
-    errors = [error for error in errors if error["type"] != "string_pattern_mismatch"] or errors
+    listed = {error["loc"][:2] for error in errors if error["type"] == "literal_error"}
+    errors = [error for error in errors if error["type"] == "literal_error" or error["loc"][:2] not in listed]
     first = _one(errors[0])
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more)"
 
