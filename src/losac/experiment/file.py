@@ -117,7 +117,8 @@ def sections_of(algorithm: Algorithm) -> dict[str, Any]:
     """Return the section of an algorithm: its name, as the user gave it, and its settings as plain values."""
     from losac.history.history import plain_settings
 
-    settings = {name: value for name, value in algorithm.settings().items() if value not in (None, ())}
+    own = algorithm.settings()
+    settings = {k: name_of(v, v) if callable(v) else v for k, v in own.items() if v not in (None, ())}
     return {"name": name_of(type(algorithm), algorithm.label), **plain_settings(settings)}
 
 

@@ -148,6 +148,10 @@ class ProblemOptions:
     test: Annotated[
         str | None, Option(PROBLEM, "Share of each client's rows to hold out, or another file to test on.")
     ] = None
+    data_options: Annotated[
+        list[str] | None,
+        Option(PROBLEM, "Option of the data set as NAME=VALUE, such as split=letters of emnist; repeatable."),
+    ] = None
     metrics: Annotated[
         list[str] | None,
         Option(PROBLEM, "Further metric: one of losac.metrics, or your own as FILE.py:NAME; repeatable."),

@@ -37,14 +37,14 @@ def augmented(model: Any, shape: tuple[int, int, int], *, flip: bool = True, cro
             pictures, _random.row_keys(key, x.shape[0])
         ).reshape(x.shape)
 
-    def train(params: Tree, state: Tree, x: Array, key: Array) -> tuple[Array, Tree]:
+    def train(params: Tree, state: Tree, x: Array, key: Array, *frozen: Tree) -> tuple[Array, Tree]:
         x = changed(x, key)
-        return model.train(params, state, x, key) if isinstance(model, Trained) else (model(params, x), state)
+        return model.train(params, state, x, key, *frozen) if isinstance(model, Trained) else (model(params, x), state)
 
-    def predict(params: Tree, state: Tree, x: Array) -> Array:
-        return model.predict(params, state, x) if isinstance(model, Trained) else model(params, x)
+    def predict(params: Tree, state: Tree, x: Array, *frozen: Tree) -> Array:
+        return model.predict(params, state, x, *frozen) if isinstance(model, Trained) else model(params, x)
 
-    return Trained(model.init, predict, train, getattr(model, "state", None))
+    return Trained(model.init, predict, train, getattr(model, "state", None), getattr(model, "frozen", None))
 
 
 def _changed(picture: Array, key: Array, flip: bool, crop: int) -> Array:
@@ -63,8 +63,8 @@ def _changed(picture: Array, key: Array, flip: bool, crop: int) -> Array:
 class Mixed:
     """A model that computes with numbers of 16 bits; parameters, gradients and outputs keep their precision.
 
-    The loss is computed from outputs of full precision. ``bfloat16`` has the range of ``float32``, so that no loss needs
-    to be scaled.
+    The loss is computed from outputs of full precision. ``bfloat16`` has the range of ``float32``, so that no loss
+    needs to be scaled.
     """
 
     model: Any
@@ -89,16 +89,17 @@ def mixed(model: Any, precision: Precision = "bfloat16") -> Mixed | Trained:
         return Mixed(model, precision)
     check_choice("precision", precision, get_args(Precision))
 
-    def train(params: Tree, state: Tree, x: Array, key: Array) -> tuple[Array, Tree]:
-        outputs, after = model.train(*narrow((params, state, x), precision), key)
+    def train(params: Tree, state: Tree, x: Array, key: Array, *frozen: Tree) -> tuple[Array, Tree]:
+        small, now, x, *rest = narrow((params, state, x, *frozen), precision)
+        outputs, after = model.train(small, now, x, key, *rest)
         wide = jnp.result_type(*jax.tree.leaves(params))
         return outputs.astype(wide), map_trees(lambda a, b: a.astype(b.dtype), after, state)
 
-    def predict(params: Tree, state: Tree, x: Array) -> Array:
-        outputs = model.predict(*narrow((params, state, x), precision))
+    def predict(params: Tree, state: Tree, x: Array, *frozen: Tree) -> Array:
+        outputs = model.predict(*narrow((params, state, x, *frozen), precision))
         return outputs.astype(jnp.result_type(*jax.tree.leaves(params)))
 
-    return Trained(model.init, predict, train, model.state)
+    return Trained(model.init, predict, train, model.state, model.frozen)
 
 
 def narrow(tree: Tree, precision: str) -> Tree:
