@@ -151,8 +151,9 @@ def _answer(
         reached = [value for value in values if value is not None]
         ours = float(np.mean(reached)) if reached and len(reached) == len(values) else None
         distance = None if ours is None or row.published is None else ours - row.published
-        records.append({"row": row.name, "published": row.published, "ours": ours, "distance": distance,
-                        "values": values, "seconds": sum(float(h.seconds[-1]) for h in found.get(row.name, []))})  # fmt: skip
+        seconds = sum(float(history.seconds[-1]) for history in found.get(row.name, []))
+        told = {"row": row.name, "published": row.published, "ours": ours, "distance": distance}
+        records.append({**told, "values": values, "seconds": seconds})
 
     def text() -> None:
         word = f"rounds to {setting.target:g}" if setting.measure == "rounds" else f"{setting.measure} {setting.metric}"

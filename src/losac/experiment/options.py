@@ -139,6 +139,12 @@ class ProblemOptions:
     clients: Clients = None
     partition: Partition = None
     reduction: Reduction = "sum"
+    weights: Annotated[
+        str,
+        Option(
+            PROBLEM, "The clients' weights: uniform (the paper) or samples.", choices=lambda: ("uniform", "samples")
+        ),
+    ] = "uniform"
     data_dir: DataDir = None
     label: Label = None
     client: Client = None
@@ -305,6 +311,7 @@ class Experiment(Simulation, Method):
         problem |= {"partition": self.resolved("partition"), "clients": data.num_clients, "model": self.model_name}
         problem["data_dir"] = None if self.data_dir is None else str(self.data_dir)
         problem["weight_decay"] = self.weight_decay or None
+        problem["weights"] = None if self.weights == "uniform" else self.weights
         if self.is_of_user and self.clients is None:
             problem["clients"] = None  # as many as the data say
         return {"problem": problem, "simulation": self._said(data)}

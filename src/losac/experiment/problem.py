@@ -52,6 +52,7 @@ def build_task(options: ProblemOptions, data: FederatedData) -> Task:
         data,
         metrics={_name(text): _metric(text) for text in options.metrics or ()},
         reduction=options.reduction,
+        weights=options.weights,
         regularizer=regularizer,
         weight_decay=options.weight_decay,
     )
