@@ -50,6 +50,7 @@ LAYERS = [
     {"report"},
     {"attacks"},
     {"experiment"},
+    {"bench"},
     {"board"},
     {"deploy"},
     {"cli", "__main__"},

@@ -49,7 +49,7 @@ def load_own(text: str) -> Any:
     return found
 
 
-def name_of(value: Any, otherwise: str) -> str:
+def name_of(value: Any, otherwise: Any) -> Any:
     """Return the text that named something loaded by :func:`load_own`, or else another name."""
     return _NAMES[id(value)][1] if id(value) in _NAMES else otherwise
 

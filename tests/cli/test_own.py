@@ -95,7 +95,7 @@ def test_a_run_of_ones_own_continues_and_is_refused_when_the_code_changes(mine):
     assert open_run("run").last == 3
     for before, after, words in (
         ("-self.step_size", "-2 * self.step_size", "other code of the algorithm"),
-        ("+ 1) % 4", "+ 2) % 4", "another sampler"),
+        ("+ 1) % 4", "+ 2) % 4", "another sampling"),
         ("batch[1].mean()", "batch[1].max()", "other metrics"),
         ("(inputs, 2,", "(inputs, 3,", "parameters = 14, and now it is 20"),
         ("normal(size", "uniform(size", "other data"),

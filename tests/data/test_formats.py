@@ -127,8 +127,8 @@ SMALL = {
 
 def test_readers_refuse_what_they_cannot_mean(tmp_path):
     path = tmp_path / "f"
-    path.write_bytes(gzip.compress(b"\x00\x00\x0d\x01"))
-    with pytest.raises(ValueError, match="f does not start with the IDX mark"):
+    path.write_bytes(gzip.compress(b"\x00\x00\x07\x01"))
+    with pytest.raises(ValueError, match="f does not start with the mark of an IDX file"):
         read_idx(path)
     path.write_text("+1 4:1\n")
     with pytest.raises(ValueError, match="row 0: 4:1 is not a binary feature"):

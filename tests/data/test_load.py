@@ -7,6 +7,7 @@ from losac import data
 from losac._folders import cache_dir
 from losac.data import DataError, load, tables
 from losac.data.files import content_digest, read_npz, write_npz
+from losac.data.sets import SETS
 from losac.data.sources import SOURCES
 
 
@@ -96,6 +97,8 @@ def test_bad_arguments_are_named(arguments, options, message):
 def test_every_data_set_has_a_line_about_it():
     assert list(data.datasets()) == [
         *["digits", "mnist", "har", "esr", "a9a", "w8a"],
+        *SETS,
+        "synthetic",
         "quadratic",
         "lowrank",
         "logistic",

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from losac import __version__
-from losac.cli import algorithms, attack, board, compare, data, deploy, export, init, peers, plugins, report, run, tune
+from losac.cli import (
+    algorithms,
+    attack,
+    bench,
+    board,
+    compare,
+    data,
+    deploy,
+    export,
+    init,
+    peers,
+    plugins,
+    report,
+    run,
+    tune,
+)
 from losac.cli.errors import EXIT_CODES
 from losac.cli.group import App
 
@@ -49,6 +64,7 @@ app.command("algorithms", epilog=algorithms.EPILOG, quiet="the names")(algorithm
 app.command("schema", epilog=init.SCHEMA_EPILOG)(init.schema)
 plugins.add_command(attack.app, "attack.report")
 app.add_typer(attack.app, name="attack")
+app.add_typer(bench.app, name="bench")
 app.add_typer(data.app, name="data")
 deploy.app.command("identity", epilog=peers.IDENTITY_EPILOG, quiet="the key")(peers.identity)
 deploy.app.command("peers", epilog=peers.PEERS_EPILOG, quiet="the paths of the lists")(peers.peers)

@@ -24,6 +24,7 @@ from losac.experiment.settings import parse_settings, split_entry
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
+    from losac.data import FederatedData
     from losac.history import Callback, History
     from losac.task import Task
 
@@ -100,12 +101,7 @@ def run(
             check_same_data(claim.folder, experiment.data)
         data = experiment.load_data()
         options = experiment.simulation(data) | {"seed": seed}
-        told = experiment.describe(data)
-        config = {
-            "problem": told["problem"],
-            "algorithm": sections_of(method),
-            "simulation": {**told["simulation"], "seed": seed, "target": target},
-        }
+        config = sections(experiment, data, method, seed, target)
         task = experiment.build_task(data)
         if estimate:
             return _estimated(task, method, options)
@@ -117,6 +113,18 @@ def run(
 
         ended = _followed(simulate, method.label, options["rounds"], printing.verbose)
     return _answer(ended, config, out, target)
+
+
+def sections(
+    experiment: Experiment, data: FederatedData, method: Algorithm, seed: int, target: float | None
+) -> dict[str, dict[str, Any]]:
+    """Return the content of a run's file."""
+    told = experiment.describe(data)
+    return {
+        "problem": told["problem"],
+        "algorithm": sections_of(method),
+        "simulation": {**told["simulation"], "seed": seed, "target": target},
+    }
 
 
 def _estimated(task: Task, method: Algorithm, options: dict[str, Any]) -> Answer:

@@ -26,8 +26,9 @@ def idx_array(raw: bytes, name: str) -> NDArray[Any]:
     """Return the array in the bytes of an IDX file."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
         raise ValueError(f"{name} does not start with the mark of an IDX file")
-    dtype, ndim = np.dtype(_IDX_TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * ndim
+    dtype, start = np.dtype(_IDX_TYPES[raw[2]]), 4 + 4 * raw[3]
+    if len(raw) < start:
+        raise ValueError(f"{name} ends within its head")
     shape = tuple(np.frombuffer(raw[:start], ">u4", offset=4).astype(int).tolist())
     wanted, found = math.prod(shape) * dtype.itemsize, len(raw) - start
     if wanted != found:

@@ -117,7 +117,8 @@ def sections_of(algorithm: Algorithm) -> dict[str, Any]:
     """Return the section of an algorithm: its name, as the user gave it, and its settings as plain values."""
     from losac.history.history import plain_settings
 
-    settings = {name: value for name, value in algorithm.settings().items() if value not in (None, ())}
+    own = algorithm.settings()
+    settings = {k: name_of(v, v) if callable(v) else v for k, v in own.items() if v not in (None, ())}
     return {"name": name_of(type(algorithm), algorithm.label), **plain_settings(settings)}
 
 
@@ -187,7 +188,8 @@ def _plain(value: Any) -> Any:
 
 
 def _explained(errors: list[ErrorDetails]) -> str:
-    errors = [error for error in errors if error["type"] != "string_pattern_mismatch"] or errors
+    listed = {error["loc"][:2] for error in errors if error["type"] == "literal_error"}
+    errors = [error for error in errors if error["type"] == "literal_error" or error["loc"][:2] not in listed]
     first = _one(errors[0])
     return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more)"
 

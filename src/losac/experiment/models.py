@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from losac import models
@@ -14,7 +15,15 @@ from losac.task import Task, classification, regression
 if TYPE_CHECKING:
     from losac.data import FederatedData
 
-_CLASSIFIERS = ("softmax", "2nn", "cnn", "logistic")
+_PICTURES = {
+    "cnn": models.cnn,
+    "lenet": models.lenet,
+    "fedavg_cnn": models.fedavg_cnn,
+    **{f"resnet{depth}": partial(models.resnet, depth) for depth in (8, 18, 20)},
+    **{f"resnet{depth}_batch": partial(models.resnet, depth, norm="batch") for depth in (8, 18, 20)},
+}
+_SEQUENCES = ("gru", "lstm", "transformer", "causal_transformer")
+_CLASSIFIERS = ("softmax", "2nn", "logistic", *_PICTURES, *_SEQUENCES)
 
 
 def model_on(name: str, data: FederatedData) -> tuple[Any, Callable[..., Task]]:
@@ -37,7 +46,20 @@ def model_on(name: str, data: FederatedData) -> tuple[Any, Callable[..., Task]]:
         raise ValueError(f"{data.name!r} has labels, so use one of {', '.join(_CLASSIFIERS)} instead of linear")
     if name == "logistic" and data.num_classes != 2:
         raise ValueError(f"{data.name!r} has {data.num_classes} classes, but logistic takes only two; use softmax")
-    return _classifier(name, data.x.shape[1:], int(data.num_classes or 0)), classification
+    return _classifier(name, data), classification
+
+
+def wrapped(model: Any, data: FederatedData, augment: str | None, precision: str | None) -> Any:
+    """Return a model with changed pictures in training (``flip,crop:4``) and 16-bit numbers inside, as asked for."""
+    if augment is not None:
+        flip, crop = False, 0
+        for part in augment.split(","):
+            word, _, pixels = part.strip().partition(":")
+            if word not in ("flip", "crop") or (word == "flip") == bool(pixels) or not (pixels or "0").isdecimal():
+                raise ValueError(f"augment {augment!r} is not of the form flip, crop:PIXELS or flip,crop:PIXELS")
+            flip, crop = (True, crop) if word == "flip" else (flip, int(pixels))
+        model = models.augmented(model, _image_shape(data.x.shape[1:]), flip=flip, crop=crop)
+    return model if precision is None else models.mixed(model, precision)  # type: ignore[arg-type]
 
 
 def _own_model(text: str, data: FederatedData) -> Any:
@@ -62,15 +84,27 @@ def _as_model(found: Any, data: FederatedData) -> Any:
     return models.from_equinox(found) if any(name.startswith("equinox") for name in modules) else found
 
 
-def _classifier(model: str, shape: tuple[int, ...], classes: int) -> models.Model:
+def _classifier(name: str, data: FederatedData) -> Any:
+    shape, classes = data.x.shape[1:], int(data.num_classes or 0)
     inputs = math.prod(shape)
-    if model == "2nn":
+    if name == "2nn":
         return models.two_nn(inputs, classes)
-    if model == "logistic":
+    if name == "logistic":
         return models.logistic_regression(inputs)
-    if model == "cnn":
-        return models.cnn(_image_shape(shape), classes)
+    if name in _PICTURES:
+        return _PICTURES[name](shape=_image_shape(shape), classes=classes)
+    if name in _SEQUENCES:
+        return _of_sequences(name, data, classes)
     return models.softmax_regression(inputs, classes)
+
+
+def _of_sequences(name: str, data: FederatedData, classes: int) -> Any:
+    if data.x.ndim != 2 or data.x.dtype.kind not in "iu":
+        raise ValueError(f"{name} needs rows of whole numbers (tokens), but rows are {data.x.dtype} {data.x.shape[1:]}")
+    tokens = max(classes, int(data.x.max()) + 1)
+    if name in ("gru", "lstm"):
+        return models.Recurrent(tokens, classes, cell=name)  # type: ignore[arg-type]
+    return models.Transformer(tokens, classes, data.x.shape[1], causal=name.startswith("causal"))
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -79,5 +113,5 @@ def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
         return shape[0], shape[1], shape[2]
     side = math.isqrt(math.prod(shape))
     if side * side != math.prod(shape) or side < 4:
-        raise ValueError(f"cnn needs images, but rows have shape {shape}; use 2nn or softmax")
+        raise ValueError(f"the model needs images, but rows have shape {shape}; use 2nn or softmax")
     return side, side, 1

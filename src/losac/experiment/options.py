@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from losac.task import Task
 
 BY_DATA = "by data set"
-MODELS = ("auto", "softmax", "2nn", "cnn", "logistic", "linear")
+MODELS = (
+    "auto", "softmax", "2nn", "logistic", "linear", "cnn", "lenet", "fedavg_cnn", "resnet8", "resnet18", "resnet20",
+    "resnet8_batch", "resnet18_batch", "resnet20_batch", "gru", "lstm", "transformer", "causal_transformer",
+)  # fmt: skip
 MADE = ("quadratic", "lowrank", "logistic", "synthetic")
 """Data sets that are generated from a seed, client by client."""
 
@@ -136,6 +139,12 @@ class ProblemOptions:
     clients: Clients = None
     partition: Partition = None
     reduction: Reduction = "sum"
+    weights: Annotated[
+        str,
+        Option(
+            PROBLEM, "The clients' weights: uniform (the paper) or samples.", choices=lambda: ("uniform", "samples")
+        ),
+    ] = "uniform"
     data_dir: DataDir = None
     label: Label = None
     client: Client = None
@@ -145,9 +154,20 @@ class ProblemOptions:
     test: Annotated[
         str | None, Option(PROBLEM, "Share of each client's rows to hold out, or another file to test on.")
     ] = None
+    data_options: Annotated[
+        list[str] | None,
+        Option(PROBLEM, "Option of the data set as NAME=VALUE, such as split=letters of emnist; repeatable."),
+    ] = None
     metrics: Annotated[
         list[str] | None,
         Option(PROBLEM, "Further metric: one of losac.metrics, or your own as FILE.py:NAME; repeatable."),
+    ] = None
+    augment: Annotated[
+        str | None, Option(PROBLEM, "Change pictures at random in training: flip, crop:PIXELS or flip,crop:4.")
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option(PROBLEM, "Compute the model with numbers of 16 bits.", choices=lambda: ("bfloat16", "float16")),
     ] = None
     weight_decay: Annotated[float, Option(PROBLEM, "λ of λ/2‖x‖², added to the mean loss.", min=0)] = 0.0
     regularizer: Annotated[
@@ -291,6 +311,7 @@ class Experiment(Simulation, Method):
         problem |= {"partition": self.resolved("partition"), "clients": data.num_clients, "model": self.model_name}
         problem["data_dir"] = None if self.data_dir is None else str(self.data_dir)
         problem["weight_decay"] = self.weight_decay or None
+        problem["weights"] = None if self.weights == "uniform" else self.weights
         if self.is_of_user and self.clients is None:
             problem["clients"] = None  # as many as the data say
         return {"problem": problem, "simulation": self._said(data)}

@@ -10,6 +10,7 @@ from losac import metrics, prox
 from losac._checks import nearest, shown
 from losac._own import call_own, is_own, load_own, taken
 from losac.data import FederatedData, load, read
+from losac.experiment.settings import parse_settings
 from losac.experiment.words import words
 from losac.task import Task
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from losac.experiment.options import ProblemOptions
 
 _OF_FILES = ("label", "client", "features", "test")
+_OF_SETS = ("data_dir", "data_options")
 """Options that say how a file is read."""
 _METRICS = ("auc", "balanced_accuracy", "brier", "log_loss", "macro_f1")
 
@@ -24,27 +26,33 @@ _METRICS = ("auc", "balanced_accuracy", "brier", "log_loss", "macro_f1")
 def load_data(options: ProblemOptions, seed: int) -> FederatedData:
     """Return the clients' data: a data set by name, a file or folder, or what a user's function returns."""
     if is_own(options.data):
-        _refuse(options, _OF_FILES, "are read by your function")
+        _refuse(options, (*_OF_FILES, "data_options"), "is a function of yours")
         return _of_function(options, seed)
     if options.is_of_user:
         return _of_file(options, seed)
     _refuse(options, _OF_FILES, "is not a file of yours")
     partition = _partition(options.resolved("partition"))
     clients = options.clients if partition == "group" else options.resolved("clients")
-    return load(options.data, clients, partition, seed=seed, data_dir=options.data_dir)
+    own = parse_settings(options.data_options or [], "--data-options")
+    for name in ("seed", "clients", "partition", "data_dir", "download"):
+        if name in own:
+            raise ValueError(f"--data-options {name}={own[name]} is no option of a data set; leave it out")
+    return load(options.data, clients, partition, seed=seed, data_dir=options.data_dir, **own)
 
 
 def build_task(options: ProblemOptions, data: FederatedData) -> Task:
     """Return the task of the model on the data, with the metrics and the regulariser that the options name."""
-    from losac.experiment.models import model_on
+    from losac.experiment.models import model_on, wrapped
 
     model, make = model_on(options.model_name, data)
+    model = wrapped(model, data, options.augment, options.precision)
     regularizer = None if options.regularizer is None else _regularizer(options.regularizer)
     return make(
         model,
         data,
         metrics={_name(text): _metric(text) for text in options.metrics or ()},
         reduction=options.reduction,
+        weights=options.weights,
         regularizer=regularizer,
         weight_decay=options.weight_decay,
     )
@@ -74,7 +82,7 @@ def _of_function(options: ProblemOptions, seed: int) -> FederatedData:
 
 
 def _of_file(options: ProblemOptions, seed: int) -> FederatedData:
-    _refuse(options, ("data_dir",), "is a file of yours")
+    _refuse(options, _OF_SETS, "is a file of yours")
     held = {} if options.partition is None else {"partition": _partition(options.partition)}
     return read(
         Path(options.data),

@@ -20,22 +20,36 @@ from losac.models.built import (
 )
 from losac.models.built import Start as Start
 from losac.models.frozen import freeze
+from losac.models.pictures import ConvNet, fedavg_cnn, lenet
+from losac.models.resnet import ResNet, resnet
+from losac.models.sequences import Recurrent, Transformer
 from losac.models.trained import Trained
+from losac.models.wrapped import Mixed, augmented, mixed
 
 __all__ = [
+    "ConvNet",
     "Convolutional",
     "Dense",
     "Function",
     "Inner",
+    "Mixed",
     "Model",
+    "Recurrent",
+    "ResNet",
     "Trained",
+    "Transformer",
+    "augmented",
     "cnn",
+    "fedavg_cnn",
     "freeze",
     "from_equinox",
     "from_flax",
     "from_nnx",
+    "lenet",
     "linear",
     "logistic_regression",
+    "mixed",
+    "resnet",
     "softmax_regression",
     "two_nn",
 ]

@@ -44,6 +44,7 @@ from losac.simulation.options import (
 )
 from losac.simulation.program import setup
 from losac.simulation.sampling import make_sampler
+from losac.simulation.until import Until
 from losac.task import Task
 
 LOG = logging.getLogger("losac.runs")
@@ -131,7 +132,7 @@ def record(
                 require_same(identify(task, algorithm, checked), identity_of(earlier.state), algorithm)
             claim.begin(to_toml(experiment), anew=False)
             write_clients(folder, task.data)
-            if earlier is not None and _complete(folder, earlier, rounds):
+            if earlier is not None and _complete(folder, earlier, run):
                 claim.settle()
                 return History.load(folder / HISTORY)
             about = _about(folder, found)
@@ -272,8 +273,10 @@ def _go_on(
     return True
 
 
-def _complete(folder: Path, earlier: History, rounds: int) -> bool:
-    return int(earlier.rounds[-1]) == rounds and open_run(folder).status == "finished" and (folder / HISTORY).exists()
+def _complete(folder: Path, earlier: History, run: RunOptions) -> bool:
+    there = run.until is not None and Until.parse(run.until).reached(earlier.metrics)
+    whole = there or int(earlier.rounds[-1]) == run.rounds
+    return whole and open_run(folder).status == "finished" and (folder / HISTORY).exists()
 
 
 def _about(folder: Path, found: bool) -> dict[str, Any]:

@@ -22,7 +22,6 @@ _OTHER = {
     "params": "other initial parameters",
     "metric_functions": "other metrics",
     "algorithm": "other code of the algorithm",
-    "sampling": "another sampler",
 }
 _DIGEST = "_digest"
 _OF_ROWS = ("data_digest", "test_digest")

@@ -83,7 +83,7 @@ def follow(
     live = callable(run.sampling) and not hasattr(run.sampling, "__dataclass_fields__")
     stops = evaluation_rounds(start, run.rounds, 1 if live else run.eval_every)
     goal = None if run.until is None else Until.parse(run.until)
-    there = goal is not None and goal.reached(recorder)
+    there = goal is not None and goal.reached(recorder.metrics)
     if recorder.rounds:
         stops = stops[1:] if run.rounds and not there else stops[:0]
     with notifying(callbacks, recorder, start, start + run.rounds) as notify:
@@ -93,7 +93,7 @@ def follow(
                 raise DivergedError(explain_divergence(head.algorithm, recorder), recorder.history())
             if not measured.evaluated.any():
                 continue
-            there = goal is not None and goal.reached(recorder)
+            there = goal is not None and goal.reached(recorder.metrics)
             if there:
                 recorder.conditions["rounds"] = recorder.last  # the run is complete
             if progress is not None:

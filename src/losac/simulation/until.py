@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from losac._checks import check_text, nearest
-from losac.history.recorder import Recorder
 from losac.metrics.declared import falls
 from losac.task import Task
 
@@ -42,7 +42,7 @@ class Until(NamedTuple):
             hint = nearest(self.metric, known)
             raise ValueError(f"until={self.metric}={self.value:g}: there is no such metric{hint}; there are {known}")
 
-    def reached(self, recorder: Recorder) -> bool:
+    def reached(self, metrics: Mapping[str, Sequence[float] | np.ndarray]) -> bool:
         """Whether the last evaluation is there: losses reach a value from above, other metrics from below."""
-        last = recorder.metrics.get(self.metric, [])[-1:]
-        return bool(last) and (last[0] <= self.value if falls(self.metric) else last[0] >= self.value)
+        last = metrics.get(self.metric, ())[-1:]
+        return len(last) > 0 and bool(last[0] <= self.value if falls(self.metric) else last[0] >= self.value)
