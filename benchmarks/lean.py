@@ -24,6 +24,15 @@ from losac.tuning.steps import LENGTH, curvature
 IN_A_ROW = 5
 
 
+def task_of(name: str, clients: int, partition: str) -> losac.Task:
+    """Return the problem: softmax regression on digits, else the 2NN."""
+    model = {
+        "digits": losac.models.softmax_regression(64, 10), "mnist": losac.models.two_nn(),
+        "har": losac.models.two_nn(561, classes=6),
+    }[name]  # fmt: skip
+    return losac.classification(model, losac.data.load(name, clients=clients, partition=partition))
+
+
 def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
     """Return the methods that are compared."""
     a = losac.algorithms
@@ -68,12 +77,7 @@ def main() -> None:
     parser.add_argument("--json", help="where to write the numbers")
     given = parser.parse_args()
     steps = blocks = 5
-    data = losac.data.load(given.data, clients=given.clients, partition=given.partition)
-    model = {
-        "digits": losac.models.softmax_regression(64, 10), "mnist": losac.models.two_nn(),
-        "har": losac.models.two_nn(561, classes=6) if given.data == "har" else None,
-    }[given.data]  # fmt: skip
-    task = losac.classification(model, data)
+    task = task_of(given.data, given.clients, given.partition)
     seeds = [int(seed) for seed in given.seeds.split(",")]
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in seeds:
