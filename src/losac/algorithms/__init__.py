@@ -43,6 +43,7 @@ from losac.algorithms.momentum import FedavgMomentum as fedavg_momentum
 from losac.algorithms.momentum import ScaffoldMomentum as scaffold_momentum
 from losac.algorithms.padamfed import Padamfed as padamfed
 from losac.algorithms.padamfed import PadamfedVr as padamfed_vr
+from losac.algorithms.power_sgd import PowerSgd as power_sgd
 from losac.algorithms.pp_marina import PpMarina as pp_marina
 from losac.algorithms.privacy import Gaussian as gaussian
 from losac.algorithms.scaffnew import Scaffnew as scaffnew
@@ -120,6 +121,7 @@ __all__ = [  # noqa: RUF022 (first the algorithms that the paper names, then the
     "Transform",
     "gaussian",
     "names",
+    "power_sgd",
     "qsgd",
     "random_k",
     "top_k",
