@@ -37,6 +37,7 @@ def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
     """Return the methods that are compared."""
     a = losac.algorithms
     top, packed = (a.top_k(0.05, error_feedback=False, **more) for more in ({}, {"bits": 8, "over": "model"}))
+    thin = {rank: (a.power_sgd(rank, error_feedback=False, bits=8),) for rank in (1, 2)}
     return {
         "losac, exact": a.losac(eta, steps, blocks, scaling="exact"),
         "lean": a.losac_lean(eta, steps, blocks),
@@ -44,6 +45,8 @@ def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
         "lean, auto": a.losac_lean("auto", steps, blocks),
         "lean, auto, top 5 %": a.losac_lean("auto", steps, blocks, uploads=(top,)),
         "lean, auto, top 5 % in 8 bits": a.losac_lean("auto", steps, blocks, uploads=(packed,)),
+        "lean, auto, rank 1 in 8 bits": a.losac_lean("auto", steps, blocks, uploads=thin[1]),
+        "lean, auto, rank 2 in 8 bits": a.losac_lean("auto", steps, blocks, uploads=thin[2]),
     }
 
 
@@ -74,6 +77,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--target", type=float, default=0.95)
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--only", default="", help="run the methods with this in their name")
     parser.add_argument("--json", help="where to write the numbers")
     given = parser.parse_args()
     steps = blocks = 5
@@ -83,6 +87,8 @@ def main() -> None:
     for seed in seeds:
         eta = LENGTH / curvature(task, clients_per_round=given.sampled, seed=seed) / steps
         for name, method in methods(eta, steps, blocks).items():
+            if given.only not in name:
+                continue
             run = losac.simulate(task, method, rounds=given.rounds, clients_per_round=given.sampled, seed=seed)
             found.setdefault(name, []).append({"seed": seed, **measured(run, given.target)})
             print(name, found[name][-1], file=sys.stderr, flush=True)

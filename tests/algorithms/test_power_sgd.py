@@ -57,6 +57,10 @@ def test_it_comes_nearer_whatever_the_scale_and_never_sends_what_is_not_there(bi
     best = np.sqrt((np.linalg.svd(exact, compute_uv=False)[2:] ** 2).sum())
     assert np.linalg.norm(np.asarray(sent, float) / scale - exact) < 1.1 * best
     assert nbytes(payload) == {None: 4, 16: 2, 8: 1}[bits] * 2 * 50 + (4 * 2 * 2 if bits == 8 else 0)
+    vector = jnp.asarray(scale * np.linspace(-1, 1, 50))
+    whole, payload, _ = through(power_sgd(2, bits=bits, error_feedback=False), vector)
+    assert np.abs(whole / scale - vector / scale).max() <= {None: 0, 16: 2**-8, 8: 0.51 / 127}[bits]
+    assert nbytes(payload) == {None: 200, 16: 100, 8: 54}[bits]
     nothing = through(power_sgd(2, bits=bits, error_feedback=False), jnp.zeros((30, 20)))[0]
     np.testing.assert_array_equal(nothing, 0)
 

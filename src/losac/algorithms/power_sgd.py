@@ -6,7 +6,6 @@ optimization*, NeurIPS 2019.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,21 +20,20 @@ from losac.algorithms.transform import Transform
 from losac.trees import Array, Tree, add, sub, zeros
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=["shape", "dtype", "bits"])
+@partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=["shape", "dtype", "bits"])
 @dataclass(frozen=True)
-class Factors:
-    """An array as the product of two thin matrices, whose columns travel one by one."""
+class Factored:
+    """An array as the product of two thin matrices, or whole as a single one; each column is packed by itself."""
 
-    left: Any
-    right: Any
+    factors: tuple[Any, ...]
     shape: tuple[int, ...]
     dtype: str
     bits: Bits | None
 
     def array(self) -> Array:
         """Return the array."""
-        left, right = (_unpacked(factor, self.bits, self.dtype) for factor in (self.left, self.right))
-        return _product(left, right.T).reshape(self.shape)
+        first, *second = (_unpacked(factor, self.bits, self.dtype) for factor in self.factors)
+        return (_product(first, second[0].T) if second else first).reshape(self.shape)
 
 
 class PowerSgd(Transform):
@@ -44,7 +42,7 @@ class PowerSgd(Transform):
     .. math:: P \leftarrow \mathrm{orth}(AQ), \qquad Q \leftarrow A^\top P, \qquad \text{send } P, Q, \qquad
        A \approx PQ^\top
 
-    An array of more than two axes is a matrix of its first axis by all others. A vector travels as it is, and so does a
+    An array of more than two axes is a matrix of its first axis by all others. A vector travels whole, and so does a
     matrix that is smaller than its factors. Gradients of few rows have a low rank: those of LoSAC-lean's clients often
     need one column (``benchmarks/lean_rank.py``).
 
@@ -85,25 +83,24 @@ class PowerSgd(Transform):
         """Return the products."""
         return jax.tree.map(lambda p: p.array() if _is_factored(p) else p, payload, is_leaf=_is_factored)
 
-    def _factored(self, key: Any, array: Array) -> Factors | Array:
+    def _factored(self, key: Any, array: Array) -> Factored:
         rows = array.shape[0] if array.ndim > 1 else array.size
-        columns = math.prod(array.shape[1:])
+        columns, dtype = array.size // max(rows, 1), str(array.dtype)
         if array.ndim < 2 or self.rank * (rows + columns) >= array.size:
-            return array
+            return Factored((_packed(array.reshape(-1, 1), self.bits),), array.shape, dtype, self.bits)
         matrix = array.reshape(rows, columns)
         right = jax.random.normal(key, (columns, self.rank), array.dtype)
         for _ in range(self.power_steps):
             left = _orthonormal(_product(matrix, right))
             right = _orthonormal(_product(matrix.T, left))
         packed = _packed(left, self.bits)
-        sent = _unpacked(packed, self.bits, str(array.dtype))
-        gram = _product(sent.T, sent)
-        right = jnp.linalg.solve(gram, _product(sent.T, matrix)).T
-        return Factors(packed, _packed(right, self.bits), array.shape, str(array.dtype), self.bits)
+        sent = _unpacked(packed, self.bits, dtype)
+        right = jnp.linalg.solve(_product(sent.T, sent), _product(sent.T, matrix)).T
+        return Factored((packed, _packed(right, self.bits)), array.shape, dtype, self.bits)
 
 
 def _is_factored(payload: Any) -> bool:
-    return isinstance(payload, Factors)
+    return isinstance(payload, Factored)
 
 
 def _product(a: Array, b: Array) -> Array:
