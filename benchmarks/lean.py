@@ -24,10 +24,20 @@ from losac.tuning.steps import LENGTH, curvature
 IN_A_ROW = 5
 
 
+def task_of(name: str, clients: int, partition: str) -> losac.Task:
+    """Return the problem: softmax regression on digits, else the 2NN."""
+    model = {
+        "digits": losac.models.softmax_regression(64, 10), "mnist": losac.models.two_nn(),
+        "har": losac.models.two_nn(561, classes=6),
+    }[name]  # fmt: skip
+    return losac.classification(model, losac.data.load(name, clients=clients, partition=partition))
+
+
 def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
     """Return the methods that are compared."""
     a = losac.algorithms
     top, packed = (a.top_k(0.05, error_feedback=False, **more) for more in ({}, {"bits": 8, "over": "model"}))
+    thin = {rank: (a.power_sgd(rank, error_feedback=False, bits=8),) for rank in (1, 2)}
     return {
         "losac, exact": a.losac(eta, steps, blocks, scaling="exact"),
         "lean": a.losac_lean(eta, steps, blocks),
@@ -35,6 +45,8 @@ def methods(eta: float, steps: int, blocks: int) -> dict[str, Any]:
         "lean, auto": a.losac_lean("auto", steps, blocks),
         "lean, auto, top 5 %": a.losac_lean("auto", steps, blocks, uploads=(top,)),
         "lean, auto, top 5 % in 8 bits": a.losac_lean("auto", steps, blocks, uploads=(packed,)),
+        "lean, auto, rank 1 in 8 bits": a.losac_lean("auto", steps, blocks, uploads=thin[1]),
+        "lean, auto, rank 2 in 8 bits": a.losac_lean("auto", steps, blocks, uploads=thin[2]),
     }
 
 
@@ -65,20 +77,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--target", type=float, default=0.95)
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--only", default="", help="run the methods with this in their name")
     parser.add_argument("--json", help="where to write the numbers")
     given = parser.parse_args()
     steps = blocks = 5
-    data = losac.data.load(given.data, clients=given.clients, partition=given.partition)
-    model = {
-        "digits": losac.models.softmax_regression(64, 10), "mnist": losac.models.two_nn(),
-        "har": losac.models.two_nn(561, classes=6) if given.data == "har" else None,
-    }[given.data]  # fmt: skip
-    task = losac.classification(model, data)
+    task = task_of(given.data, given.clients, given.partition)
     seeds = [int(seed) for seed in given.seeds.split(",")]
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in seeds:
         eta = LENGTH / curvature(task, clients_per_round=given.sampled, seed=seed) / steps
         for name, method in methods(eta, steps, blocks).items():
+            if given.only not in name:
+                continue
             run = losac.simulate(task, method, rounds=given.rounds, clients_per_round=given.sampled, seed=seed)
             found.setdefault(name, []).append({"seed": seed, **measured(run, given.target)})
             print(name, found[name][-1], file=sys.stderr, flush=True)

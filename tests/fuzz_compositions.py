@@ -216,6 +216,7 @@ def draw_uploads(rng: Rng) -> tuple[Transform, ...]:
             float(rng.uniform(0.1, 1)), error_feedback=feedback, same_places=bool(rng.random() < 0.3), **packing()
         ),
         lambda: A.fixed_point(1e3, int(rng.integers(8, 40))),
+        lambda: A.power_sgd(int(rng.integers(1, 3)), error_feedback=feedback, bits=rng.choice([None, 8, 16])),
         lambda: A.gaussian(1.0, 0.01, noise_at=str(rng.choice(["client", "server"])), other_clip=1.0),
     )
     first = made[rng.integers(len(made))]()

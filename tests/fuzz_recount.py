@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from fuzz_compositions import Composition
 from losac._compat import enable_x64
 from losac.algorithms.compression import Qsgd, RandomK, TopK, _Sparsifier
+from losac.algorithms.power_sgd import PowerSgd
 from losac.simulation.sampling import make_sampler
 
 
@@ -95,7 +97,8 @@ def one_round(c: Composition, r: int, ids: np.ndarray) -> np.ndarray:
     sizes = c.task.data.sizes
     word = 8 if c.run["dtype"] == "float64" else 4
     with enable_x64(False):
-        leaves = [int(np.size(leaf)) for leaf in jax.tree.leaves(c.task.init_params(jax.random.key(0)))]
+        leaves = [np.shape(leaf) for leaf in jax.tree.leaves(c.task.init_params(jax.random.key(0)))]
+    model = sum(map(math.prod, leaves))
     found = np.zeros(3)
     phases = phases_of(c)
     for place, phase in enumerate(phases):
@@ -105,20 +108,21 @@ def one_round(c: Composition, r: int, ids: np.ndarray) -> np.ndarray:
         who = range(len(sizes)) if phase.everyone else ids.tolist()
         for i in who:
             up = upload_bytes(c, phase, leaves, word, own)
-            down = word * (phase.down * sum(leaves) + phase.scalars_down)
+            down = word * (phase.down * model + phase.scalars_down)
             rows = local_rows(c, r, i) if phase.per_step else 0.0
             found += (up, down, phase.per_step * rows + phase.full * sizes[i])
     return found
 
 
-def upload_bytes(c: Composition, phase: Phase, leaves: list[int], word: int, own: bool) -> int:
+def upload_bytes(c: Composition, phase: Phase, leaves: list[tuple[int, ...]], word: int, own: bool) -> int:
     """Return the bytes of an upload, after its transforms."""
     if c.name == "tamuna":
         if not own:
             return 0
         s, sampled = c.algorithm.settings()["sparsity"] or c.run["clients_per_round"], c.run["clients_per_round"]
-        return sum(word * -(-s * n // sampled) + 4 for n in leaves)
-    arrays = leaves * phase.up + [1] * phase.scalars_up
+        return sum(word * -(-s * math.prod(shape) // sampled) + 4 for shape in leaves)
+    shapes = leaves * phase.up + [()] * phase.scalars_up
+    arrays = [math.prod(shape) for shape in shapes]
     total = word * sum(arrays)
     for transform in c.algorithm.transforms():
         if not own and not (phase is MEASURING and isinstance(transform, TopK)):
@@ -128,6 +132,8 @@ def upload_bytes(c: Composition, phase: Phase, leaves: list[int], word: int, own
         elif isinstance(transform, _Sparsifier):
             cuts = [sum(arrays)] if transform.over == "model" else arrays
             total = sum(sparse_bytes(transform, n, word) for n in cuts)
+        elif isinstance(transform, PowerSgd):
+            total = sum(factored_bytes(transform, shape, word) for shape in shapes)
         else:
             total = word * sum(arrays)
     return total
@@ -141,6 +147,14 @@ def sparse_bytes(transform: _Sparsifier, size: int, word: int) -> int:
         return values + 8
     choices = [size] + [kept * (low + 1) + ((size - 1) >> low) + 1 for low in [(size // kept).bit_length() - 1]]
     return values + -(-min(choices) // 8)
+
+
+def factored_bytes(transform: PowerSgd, shape: tuple[int, ...], word: int) -> int:
+    """Return the bytes of a matrix as two factors, or of an array whole: each column in a unit of its own."""
+    size = math.prod(shape)
+    thin = transform.rank * (shape[0] + size // shape[0]) if len(shape) > 1 else size
+    kept, columns = (thin, 2 * transform.rank) if thin < size else (size, 1)
+    return {None: kept * word, 16: 2 * kept, 8: kept + columns * word}[transform.bits]
 
 
 def local_rows(c: Composition, r: int, i: int) -> float:

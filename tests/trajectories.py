@@ -103,6 +103,7 @@ PACKED = (
     A.qsgd(1, shrink=True),
     A.top_k(0.5, error_feedback=False, over="model", bits=8),
     A.random_k(0.5, error_feedback=False, bits=16, same_places=True),
+    A.power_sgd(bits=8, error_feedback=False),
 )
 RECORDING = [key for key, make in A.ALGORITHMS.items() if make.record is not A.Algorithm.record or make.server_rows]
 """Those whose clients or server remember what was really sent."""

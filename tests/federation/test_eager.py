@@ -96,6 +96,7 @@ def test_every_way_of_drawing_and_stepping_is_the_simulators(algorithm: Any):
         A.fedavg(STEP, 4, 3, uploads=(A.top_k(0.7), A.qsgd(300))),
         A.scaffold(STEP, 4, 3, uploads=(A.random_k(0.5, error_feedback=False),)),
         A.losac(STEP, 4, 3, scaling="exact", uploads=(A.qsgd(64),)),
+        A.losac_lean(STEP, 4, 3, uploads=(A.power_sgd(error_feedback=False),)),
         A.fedmid(STEP, 4, 3, uploads=(A.qsgd(64),)),
     ],
     ids=repr,

@@ -58,6 +58,18 @@ def test_it_starts_along_the_first_axis_at_the_middle_of_the_others():
     assert asked[0] == [{"step_size": step, "server_step": 1.0} for step in AXES["step_size"]]
 
 
+def test_it_looks_beyond_all_that_was_tried_before_it_looks_between():
+    """With more settings than a batch has points, none is left at the only value tried."""
+    asked, axes = [], {**AXES, "correction": (0.02, 0.06, 0.2)}
+    best = {"step_size": 0.02, "server_step": 10.0, "correction": 0.2}
+    search(best, trials=8, batch=4, axes=axes, asked=asked)
+    others = [{name: point[name] for name in ("server_step", "correction")} for point in asked[1]]
+    assert others == [
+        {"server_step": 0.3, "correction": 0.06}, {"server_step": 3.0, "correction": 0.06},
+        {"server_step": 1.0, "correction": 0.02}, {"server_step": 1.0, "correction": 0.2},
+    ]  # fmt: skip
+
+
 def test_settings_that_the_algorithm_refuses_are_not_tried():
     space, found = search({"step_size": 0.02, "server_step": 30.0}, allows=lambda point: point["server_step"] <= 3.0)
     assert max(space["server_step"]) == 3.0

@@ -11,8 +11,9 @@ The protocol, the same for all, was written down before anything was run:
   (``losac.tune(search="refine")``), beyond an end where the best lies there. The search goes by rounds. For the bytes
   the trial that needs the fewest counts.
 - A method's natural settings are searched, not its step alone: those that it declares, δ and γ of LoSAC in its exact
-  scaling, the share of the entries that a compressor sends. Where they need programs of their own (the scaling, the
-  share), the trials are divided among them, and the best one is picked by the same rows that are set aside.
+  scaling, the share of the entries or the rank that a compressor sends. Where they need programs of their own (the
+  scaling, the share, the rank), the trials are divided among them, and the best one is picked by the same rows that are
+  set aside.
 - Methods that contact only sampled clients are ranked by themselves. Methods that coincide count once.
 - Synthetic(α, β) comes with its clients, whose rows differ in number: they count by their rows, as FedProx's authors
   weigh them. Its target is a share of the accuracy of the model that is fitted to all rows at once. With 30 clients a
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from losac.algorithms import ALGORITHMS, top_k
+from losac.algorithms import ALGORITHMS, power_sgd, top_k
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.transform import Transform
 from losac.data import FederatedData, load
@@ -108,9 +109,12 @@ class Form(NamedTuple):
 DELTAS = (0.02, 0.06, 0.2, 0.6)
 SHARES = (0.05, 0.01)
 """Of the entries of the whole model, the shares that methods called sparse send: the largest, in one byte each."""
-FEEDBACK = {"fedavg_sparse": True, "fedcm_sparse": True, "scaffold_sparse": False, "losac_lean_sparse": False}
-"""Sparse methods, and whether clients keep what was left out; those that record what was sent do not."""
-OURS = ("losac", "losac_lean", "losac_lean_sparse")
+RANKS = (1, 2)
+"""Of the matrices that methods called low-rank send, by PowerSGD, in one byte for each number."""
+REMEMBERS = {"fedavg": False, "fedcm": False, "scaffold": True, "losac_lean": True}
+"""Methods with compressed forms, and whether they record what was sent; the others need error feedback."""
+COMPRESSED = tuple(f"{name}_{kind}" for kind in ("sparse", "lowrank") for name in REMEMBERS)
+OURS = ("losac", "losac_lean", "losac_lean_sparse", "losac_lean_lowrank")
 
 
 def forms_of(method: str, data: str = "digits") -> list[Form]:
@@ -128,10 +132,13 @@ def _forms_of(method: str) -> list[Form]:
     exact = {"correction": DELTAS, "server_step": (1.0, 3.0)}
     if method == "losac":
         return [Form("losac", {}, ALGORITHMS["losac"].tuned), Form("losac", {"scaling": "exact"}, exact)]
-    if method in FEEDBACK:
-        name = method.removesuffix("_sparse")
+    if method in COMPRESSED:
+        name, kind = method.rsplit("_", 1)
         axes = exact if name == "losac_lean" else ALGORITHMS[name].tuned
-        return [Form(name, {"uploads": (_largest(share, FEEDBACK[method]),)}, axes) for share in SHARES]
+        made = [_largest(share, not REMEMBERS[name]) for share in SHARES]
+        if kind == "lowrank":
+            made = [_low_rank(rank, not REMEMBERS[name]) for rank in RANKS]
+        return [Form(name, {"uploads": (transform,)}, axes) for transform in made]
     if method == "losac_lean":
         return [Form(method, {}, exact)]
     if method == "ef21_pp":
@@ -141,6 +148,10 @@ def _forms_of(method: str) -> list[Form]:
 
 def _largest(share: float, error_feedback: bool = False) -> Transform:
     return top_k(share, error_feedback=error_feedback, over="model", bits=8)
+
+
+def _low_rank(rank: int, error_feedback: bool = False) -> Transform:
+    return power_sgd(rank, error_feedback=error_feedback, bits=8)
 
 
 def _by_rule(task: Task, sampled: int, rows: float, rounds: int) -> Algorithm:
@@ -164,6 +175,7 @@ def _one(rows: float) -> float:
 UNTUNED: dict[str, Callable[[Task, int, float, int], Algorithm]] = {
     "losac_lean_auto": partial(_as_it_comes, "losac_lean", "auto"),
     "losac_lean_auto_sparse": partial(_as_it_comes, "losac_lean", "auto", uploads=(_largest(SHARES[0]),)),
+    "losac_lean_auto_lowrank": partial(_as_it_comes, "losac_lean", "auto", uploads=(_low_rank(RANKS[0]),)),
     "losac_rule": _by_rule,
     "delta_sgd": partial(_as_it_comes, "delta_sgd", lambda rows: 0.2 / rows),
     "fedsps": partial(_as_it_comes, "fedsps", lambda rows: 1 / rows),
@@ -182,9 +194,9 @@ QUICK = ("fedavg", "losac", "losac_lean_auto")
 
 
 def tuned_methods() -> list[str]:
-    """Return all methods that are tuned: the public algorithms that are no other one, and the sparse forms."""
+    """Return all methods that are tuned: the public algorithms that are no other one, and the compressed forms."""
     left_out = {*SAME, *UNTUNED}
-    return [*(name for name in ALGORITHMS if name not in left_out and not random_steps(name)), *FEEDBACK]
+    return [*(name for name in ALGORITHMS if name not in left_out and not random_steps(name)), *COMPRESSED]
 
 
 def jobs(options: Options, data: str, shares: bool) -> list[Job]:
@@ -394,6 +406,7 @@ def _told(best: Algorithm, point: Mapping[str, Any]) -> str:
     """Return settings in words, with the form that was picked."""
     form = [f"{name} {value}" for name, value in best.settings().items() if name in ("scaling", "ratio")]
     form += [f"top {100 * each.fraction:g} %" for each in best.uploads if hasattr(each, "fraction")]
+    form += [f"rank {each.rank}" for each in best.uploads if hasattr(each, "rank")]
     return ", ".join([*(f"{name} {value:.3g}" for name, value in point.items()), *form])
 
 
@@ -514,12 +527,15 @@ def title_of(method: str) -> str:
     own = {
         "losac_lean_auto": "LoSAC-lean, automatic step",
         "losac_lean_auto_sparse": "LoSAC-lean, automatic step, top 5 %",
+        "losac_lean_auto_lowrank": "LoSAC-lean, automatic step, rank 1",
     }
     if method in own:
         return own[method]
     name, _, kind = method.rpartition("_")
-    if kind in ("sparse", "untuned"):
-        return f"{NAMES[name]}, {kind}" if kind == "sparse" else NAMES[name]
+    if method in COMPRESSED:
+        return f"{NAMES[name]}, {'low rank' if kind == 'lowrank' else kind}"
+    if kind == "untuned":
+        return NAMES[name]
     return name_of(method)
 
 

@@ -45,6 +45,7 @@ from losac.algorithms.momentum import FedavgMomentum as fedavg_momentum
 from losac.algorithms.momentum import ScaffoldMomentum as scaffold_momentum
 from losac.algorithms.padamfed import Padamfed as padamfed
 from losac.algorithms.padamfed import PadamfedVr as padamfed_vr
+from losac.algorithms.power_sgd import PowerSgd as power_sgd
 from losac.algorithms.pp_marina import PpMarina as pp_marina
 from losac.algorithms.privacy import Gaussian as gaussian
 from losac.algorithms.robust import Bucketing as bucketing
@@ -140,6 +141,7 @@ __all__ = [  # noqa: RUF022 (first the algorithms that the paper names, then the
     "multi_krum",
     "names",
     "nearest_mixing",
+    "power_sgd",
     "qsgd",
     "random_k",
     "top_k",

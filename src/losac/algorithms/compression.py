@@ -129,7 +129,7 @@ class Qsgd(Transform):
                 norm = self.levels * (level * v).sum() / (square + (square == 0))
             return Quantized(level.astype(integer), norm)
 
-        return _map_with_keys(quantise, key, upload), state
+        return map_with_keys(quantise, key, upload), state
 
     def decode(self, payload: Tree) -> Tree:
         """Return the levels times norm/s."""
@@ -176,7 +176,7 @@ class _Sparsifier(Transform):
             shapes = tuple(leaf.shape for leaf in leaves)
             return self.pick(key, flat, Meaning(structure, shapes, str(flat.dtype), kept, self.bits))
 
-        payload = pick(key, due) if self.over == "model" else _map_with_keys(pick, key, due)
+        payload = pick(key, due) if self.over == "model" else map_with_keys(pick, key, due)
         return payload, sub(due, self.decode(payload)) if self.error_feedback else state
 
     def decode(self, payload: Tree) -> Tree:
@@ -241,7 +241,8 @@ class RandomK(_Sparsifier):
         return Drawn(pack_values(flat[places], self.bits), jax.random.key_data(key), meaning)
 
 
-def _map_with_keys(function: Callable[..., Tree], key: Array, tree: Tree) -> Tree:
+def map_with_keys(function: Callable[..., Tree], key: Array, tree: Tree) -> Tree:
+    """Map a function of (a random key of its own, array) over arrays."""
     leaves, structure = jax.tree.flatten(tree)
     keys = [_random.leaf_key(key, leaf_index) for leaf_index in range(len(leaves))]
     return map_trees(function, jax.tree.unflatten(structure, keys), tree)

@@ -30,6 +30,7 @@ from losac.algorithms.curvature import Curvature, first_direction, unit
 from losac.algorithms.facts import EXACT, SERVER_STEPS, Example, Theory
 from losac.algorithms.invariant import require_mean
 from losac.algorithms.losac import Pair, damping
+from losac.algorithms.power_sgd import PowerSgd
 from losac.algorithms.steering import Signal, first_length, freshness, steer, visited
 from losac.algorithms.transform import Transform
 from losac.trees import Tree, axpy, map_trees, scale, squared_norm, sub, zeros
@@ -91,8 +92,8 @@ class LosacLean(LocalMethod):
     ``step_size="auto"`` needs no tuning: the server sends η with x and φ, one number, and adjusts it after every round
     by the sum of the uploads (:mod:`losac.algorithms.steering`). In the first three rounds η = 0 while the tables begin
     to fill, and the clients measure the curvature L at x⁰ along the gradient, in an exchange before the usual one.
-    Then η starts at half of the length that is stable, and at most at S/(γTL). With ``top_k`` the largest entries are
-    sent of what is measured too.
+    Then η starts at half of the length that is stable, and at most at S/(γTL). With ``top_k`` and ``power_sgd``
+    what is measured is compressed too.
 
     Args:
       step_size: η, or ``"auto"``.
@@ -158,9 +159,9 @@ class LosacLean(LocalMethod):
             )
 
     def transforms_of(self, phase: Phase) -> tuple[Transform, ...]:
-        """Return the transforms of a phase's uploads; power iteration needs no more than the largest entries."""
+        """Return the transforms of a phase's uploads; power iteration needs no more than what these keep."""
         if isinstance(phase, Curvature):
-            return tuple(transform for transform in self.uploads if isinstance(transform, TopK))
+            return tuple(transform for transform in self.uploads if isinstance(transform, PowerSgd | TopK))
         return super().transforms_of(phase)
 
     @property

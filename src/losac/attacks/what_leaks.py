@@ -10,6 +10,7 @@ import numpy as np
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.compression import RandomK, TopK
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.power_sgd import PowerSgd
 from losac.attacks.algebra import NonlinearMethodError, solve, system_of
 from losac.attacks.transcript import watch
 from losac.data import FederatedData, logistic
@@ -115,8 +116,8 @@ def _methods(name: str, blocks: int, local_steps: Sequence[int]) -> dict[int | N
 
 
 def _count(task: Task, method: Algorithm, leak: Leak) -> Leak:
-    if any(isinstance(transform, RandomK | TopK) for transform in method.transforms()):
-        return leak._replace(why_not=f"{method.label} sends some coordinates only; no attack here is for it")
+    if any(isinstance(transform, PowerSgd | RandomK | TopK) for transform in method.transforms()):
+        return leak._replace(why_not=f"{method.label} sends a part of its uploads only; no attack here is for it")
     with precision(np.dtype("float64")):
         (seen,) = watch(task, method, rounds=leak.rounds, dtype="float64")
         try:
