@@ -135,7 +135,9 @@ def measure(task: losac.Task, name: str, seeds: list[int], rounds: int, chosen: 
         runs = run_members(task, jobs, RunOptions(**options, attackers=liars))
         scores = iter([accuracy(run) for run in runs])
         found[attack_name] = {rule: [next(scores) for _ in seeds] for rule in table}
-        print(name, attack_name, {k: round(float(np.mean(v)), 3) for k, v in found[attack_name].items()}, file=sys.stderr)
+        print(
+            name, attack_name, {k: round(float(np.mean(v)), 3) for k, v in found[attack_name].items()}, file=sys.stderr
+        )
     liars = lies.sign_flip(LIARS).names(CLIENTS)
     honest = [i for i in range(CLIENTS) if i not in liars]
     alone = losac.classification(task_model(task), task.data.subset(honest))

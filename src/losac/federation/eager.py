@@ -25,8 +25,8 @@ from losac.algorithms.walk import Border, Sending, Step, walk
 from losac.federation.arrays import Entries, as_numpy, border, dtype_of
 from losac.federation.draws import LocalWork, local_work, plain
 from losac.federation.secret import secret_for
-from losac.federation.shapes import transform_states
 from losac.federation.settle import settled
+from losac.federation.shapes import transform_states
 from losac.federation.work import Assignment, Kept, Message, Result
 from losac.prox import Regularizer
 from losac.prox import zero as no_regularizer

@@ -240,9 +240,7 @@ def settle(
 ) -> tuple[ClientState, View | None]:
     """Return what a client keeps once it knows how much of its upload the server used."""
     form, phase = shape.phases[visit.phase_index], visit.phase
-    stage = drawing.prepare(
-        phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows
-    )
+    stage = drawing.prepare(phase.draw, form.cut, resident.rows, visit.client, visit.key, form.passes, shape.most_rows)
     here = Local(
         shape.clients, shape.sampled, regularizer.prox, phase.draw.blocks, _steps(shape, resident, visit), zeros,
         visit.slot, visit.common,
