@@ -253,7 +253,8 @@ def test_liars_about_the_record_leave_the_model_part_alone_and_their_lies_stay_i
     """With the plain sum, φ is off by what they lied: nine times too little of each of their honest changes."""
     method = A.losac(STEP, 3, 2, scaling="exact")
     options = {"rounds": 1, "clients_per_round": 6, "keep_state": True}
-    true, lied = (run(method, attackers=a, **options) for a in (None, lie))
+    lie = attackers.sign_flip((2,), scale=8.0, about="record")
+    true, lied = (run(method, attackers=liars, **options) for liars in (None, lie))
     np.testing.assert_allclose(true.params, lied.params, rtol=1e-12)
     share = map_trees(lambda y: y[2].sum(0) / 12, true.state.store.table)
     np.testing.assert_allclose(lied.state.server.phi - true.state.server.phi, -9 * share, rtol=1e-9)
