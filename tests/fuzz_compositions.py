@@ -65,6 +65,8 @@ def compose(seed: int, number: int) -> Composition:
             break
         except ValueError:
             continue
+    if np.random.default_rng([seed, number, 1]).random() < 0.15:  # a rule without jumps, which rounding would decide
+        algorithm = tolerant(algorithm, {"aggregation": (A.centred_clipping(start="zero"),)})
     run = draw_run(rng, algorithm, task, sampled, entry.sampling == REFUSED)
     return Composition(seed, number, entry.name, task, algorithm, run, kind, reckless, rng)
 
@@ -246,7 +248,7 @@ def draw_run(rng: Rng, algorithm: Algorithm, task: losac.Task, sampled: int, eve
         run["loss_every"] = int(rng.integers(2, 4))
     if rng.random() < 0.5:
         run["gradients"] = str(rng.choice(["formed", "factored"], p=[0.7, 0.3]))
-    if algorithm.table and not algorithm.uploads and rng.random() < 0.3:
+    if algorithm.table and not (algorithm.uploads or algorithm.aggregation) and rng.random() < 0.3:
         run["table_dtype"] = str(rng.choice(["bfloat16", "float16", "float32"]))
     if rng.random() < 0.4:
         run["layout"] = Layout(int(rng.integers(1, sampled + 1)), int(rng.integers(1, 3)))

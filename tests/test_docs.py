@@ -32,6 +32,7 @@ GUIDES = (
     "simulator",
     "gpu",
     "clients",
+    "robust",
     "architecture",
 )
 

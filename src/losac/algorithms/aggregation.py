@@ -19,6 +19,7 @@ the largest unit would hide lies in the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -67,7 +68,10 @@ class Collected(NamedTuple):
     shares: Tree
 
 
-def aggregate(stages: Sequence[Stage], key: Any, uploads: Tree, active: Array, recorded: Sequence[str]) -> Collected:
+@partial(jax.jit, static_argnums=4)
+def aggregate(
+    stages: tuple[Stage, ...], key: Any, uploads: Tree, active: Array, recorded: tuple[str, ...]
+) -> Collected:
     """Return what the server uses of some uploads.
 
     Args:

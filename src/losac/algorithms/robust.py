@@ -86,11 +86,8 @@ class GeometricMedian(Aggregator):
 
     def weigh(self, uploads: Array, active: Array) -> Array:
         """Iterate until the point moves by less than a tenth of ν, 100 times at most."""
-        n = active.sum()
-        start = median_weights(uploads, active)
-        centre = (start * uploads).sum(0)
-        apart = distances_to(centre, uploads)
-        unit = middle(apart, active)
+        centre = (median_weights(uploads, active) * uploads).sum(0)
+        unit = middle(distances_to(centre, uploads), active)
         nu = jnp.maximum(self.smoothing * unit, jnp.finfo(uploads.dtype).tiny)
 
         def shares(z: Array) -> Array:
@@ -107,7 +104,7 @@ class GeometricMedian(Aggregator):
             return after, jnp.sqrt(((after - z) ** 2).sum()), times + 1
 
         z, _, _ = jax.lax.while_loop(going, step, (centre, jnp.full((), jnp.inf, uploads.dtype), 0))
-        return jnp.where(unit > 0, shares(z), active / n.astype(uploads.dtype))
+        return shares(z)
 
 
 class Krum(TolerantStage, Aggregator):

@@ -17,12 +17,10 @@ from losac.data.partition import _FORMS
 from losac.data.sets import SETS
 from losac.data.sources import SOURCES
 from losac.experiment.options import MODELS, OWN
+from losac.experiment.settings import OBJECTS
 from losac.experiment.words import FILE
 from losac.simulation.options import ComputeOptions, RunOptions
 from losac.tuning.options import SearchOptions
-
-_NOT_BY_TEXT = "uploads"
-"""A setting that takes objects, and so cannot be written on a command line."""
 
 
 def current_words() -> dict[str, Any]:
@@ -42,7 +40,7 @@ def current_words() -> dict[str, Any]:
 
 
 def _settings(kind: Any) -> list[str]:
-    return [each.name for each in dataclasses.fields(kind) if each.init and each.name != _NOT_BY_TEXT]
+    return [each.name for each in dataclasses.fields(kind) if each.init and each.name not in OBJECTS]
 
 
 def option_rows(*kinds: Any, without: Collection[str] = (), defaults: bool = False) -> Iterator[dict[str, Any]]:

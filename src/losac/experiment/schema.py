@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from losac._own import PATTERN
 from losac.experiment.fields import Option
 from losac.experiment.options import Experiment, Seed, Target
+from losac.experiment.settings import OBJECTS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,7 +42,7 @@ def _settings(name: str) -> dict[str, Any]:
     fields = {field.name: field for field in dataclasses.fields(ALGORITHMS[name])}
     settings: dict[str, Any] = {"name": {"const": name}}
     for each in describe(name).parameters:
-        if each.name != "uploads":
+        if each.name not in OBJECTS:
             text = plain_text(f"{each.meaning} ({each.allowed}; default: {each.default})")
             settings[each.name] = {**_kind(fields[each.name].metadata), "description": text}
     return {"properties": settings, "additionalProperties": False}

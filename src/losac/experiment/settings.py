@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from losac.algorithms import Algorithm
 
 _WORDS = {"true": True, "false": False, "none": None}
+OBJECTS = ("uploads", "aggregation")
+"""The settings that take objects, and so cannot be written as text."""
 _FIXED_BLOCKS, _MINI_BATCHES = {"blocks"}, {"batch_size", "epochs"}
 
 
@@ -45,8 +47,9 @@ def parse_settings(texts: Sequence[str], where: str) -> dict[str, Any]:
         if name in settings:
             raise ValueError(f"{where} sets {name} twice; give it once")
         settings[name] = parse_value(value)
-    if "uploads" in settings:
-        raise ValueError(f"{where} cannot set uploads, which takes objects; use losac.simulate in Python for it")
+    for name in OBJECTS:
+        if name in settings:
+            raise ValueError(f"{where} cannot set {name}, which takes objects; use losac.simulate in Python for it")
     return settings
 
 
@@ -112,9 +115,12 @@ def override(algorithm: Algorithm, chosen: Mapping[str, Any]) -> Algorithm:
 
 def to_objects(label: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with words replaced by their values (none, optimisers); refuse what no text can express."""
-    if settings.get("uploads"):
-        raise ValueError(f"{label}: text cannot set uploads, which takes objects; use losac.simulate in Python for it")
-    found = {name: None if value == "none" else value for name, value in settings.items() if name != "uploads"}
+    for name in OBJECTS:
+        if settings.get(name):
+            raise ValueError(
+                f"{label}: text cannot set {name}, which takes objects; use losac.simulate in Python for it"
+            )
+    found = {name: None if value == "none" else value for name, value in settings.items() if name not in OBJECTS}
     optimizer = found.get("local_optimizer")
     if optimizer is not None and not callable(optimizer):
         found["local_optimizer"] = find_optimizer(str(optimizer))

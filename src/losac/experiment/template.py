@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from losac.experiment.options import Experiment
+from losac.experiment.settings import OBJECTS
 
 if TYPE_CHECKING:
     from losac.report.describe import Parameter
@@ -40,7 +41,7 @@ def experiment_text(path: Path, data: str, algorithm: str) -> str:
             lines.append(_field(name, value, help_of(name)))
         if section == PROBLEM:
             lines += ["\n[algorithm]", f'name = "{method.label}"  # see losac algorithms {method.label}']
-            words = [each for each in describe(method.label).parameters if each.name != "uploads"]
+            words = [each for each in describe(method.label).parameters if each.name not in OBJECTS]
             lines += [_setting(each, method.settings()) for each in words]
     return "\n".join(lines) + "\n"
 

@@ -213,12 +213,8 @@ def accepted(setting: Setting, attempt: Attempt) -> Book:
         if setting.rules.recovery == "ledger" and setting.keeps_sums:
             member = member._replace(credit=credit if member.credit is None else add(member.credit, credit))
         moved = norm_of(own) if member.accepted == NOTHING else member.moved + norm_of(own)
-        members[name] = member._replace(
-            accepted=book.token if setting.keeps_state else NOTHING,
-            row=row,
-            moved=moved,
-            share=attempt.shares.get(name),
-        )
+        token = book.token if setting.keeps_state else NOTHING
+        members[name] = member._replace(accepted=token, row=row, moved=moved, share=attempt.shares.get(name))
     return book._replace(
         round=book.round + 1, server=attempt.server, model_state=attempt.model_state, total=total, members=members
     )

@@ -54,6 +54,7 @@ def _parameters(cls: type[Algorithm], arguments: str) -> tuple[Parameter, ...]:
         names, _, meaning = entry.strip().partition(": ")
         meanings |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
     refused = ("clip_norm", "local_optimizer") if cls.tailored_steps else ()
+    refused += ("aggregation",) if cls.server_rows else ()
     fields = [field for field in dataclasses.fields(cls) if field.init and field.name not in refused]
     return tuple(Parameter(f.name, _default(f), _allowed(f), meanings.get(f.name, "")) for f in fields)
 
@@ -70,4 +71,6 @@ def _allowed(field: dataclasses.Field[Any]) -> str:
         return f"a whole number of at least 1{optional}"
     if choices := field.metadata.get("choices"):
         return " or ".join(map(repr, choices))
+    if field.name == "aggregation":
+        return "mixings and an aggregator"
     return "upload transforms" if "node" in field.metadata else f"a function of the step size{optional}"

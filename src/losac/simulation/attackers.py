@@ -104,12 +104,7 @@ class Attackers(Settings):
                 continue
             rows, back = as_rows(part)
             seen = Seen(rows, (active & ~lie).astype(rows.dtype), lie, _random.part_key(key, index))
-            sent = jnp.where(lie[:, None], self.lie(seen), rows)
-            changed[name] = (
-                back(sent)
-                if rows.shape[1] > 1
-                else jax.tree.map(lambda a, s=sent: s.reshape(a.shape).astype(a.dtype), part)
-            )
+            changed[name] = back(jnp.where(lie[:, None], self.lie(seen), rows))
         return replaced(uploads, changed)
 
     def lie(self, seen: Seen) -> Array:
