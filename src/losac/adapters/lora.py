@@ -21,7 +21,7 @@ from losac.adapters import lowrank
 from losac.adapters.lowrank import LowRank
 from losac.models.frozen import Trainable, dotted, is_chosen
 from losac.models.trained import Trained
-from losac.trees import Array, Tree, check_params, map_trees
+from losac.trees import Array, Tree, check_params
 
 Factors = Mapping[str, Mapping[str, Array]]
 """By the name of a matrix: ``{"a": A, "b": B}``, [r, inputs] and [outputs, r]."""
@@ -32,7 +32,8 @@ Train = Literal["both", "b"]
 class Lora(Trained):
     """A model on frozen weights with low-rank adapters; made by :func:`lora`.
 
-    Its parameters are ``{"a": A, "b": B}`` by the name of the matrix that they adapt, and what else is trained, by name.
+    Its parameters are ``{"a": A, "b": B}`` by the name of the matrix that they adapt, and what else is trained by its
+    own name.
     """
 
     scale: float = field(default=1.0, kw_only=True)
