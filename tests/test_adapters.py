@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import losac
+from lazy import needs
 from losac import adapters
 from losac._compat import enable_x64
 from losac.adapters.federate import RuleEngine
@@ -249,3 +250,32 @@ def test_the_outcome_can_be_used_and_evaluated():
     someone = next(iter(own.personal))
     assert np.array_equal(own.params_of(someone)["0.w"]["a"], own.history.params["0.w"]["a"])
     assert np.array_equal(own.params_of(someone)["0.w"]["b"], own.personal[someone]["0.w"]["b"])
+
+
+@needs("peft")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_checkpoint_of_a_folder_gets_adapters_and_nothing_else_is_sent(tmp_path, monkeypatch):
+    """A tiny GPT-2, saved as Hugging Face does: the way to a real checkpoint."""
+    import torch
+    import transformers
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    torch.manual_seed(0)
+    words = {"bos_token_id": 0, "eos_token_id": 0}
+    sizes = transformers.GPT2Config(vocab_size=11, n_positions=4, n_embd=8, n_layer=1, n_head=2, **words)
+    transformers.GPT2LMHeadModel(sizes).save_pretrained(tmp_path)
+    plain = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    rows = np.random.default_rng(0).integers(0, 11, (12, 5)).astype(np.int32)
+    data = losac.FederatedData.from_clients([(part[:, :-1], part[:, 1:]) for part in np.split(rows, 3)])
+    tokens = torch.tensor(data.x[:2])
+    expected = plain(tokens).logits.detach()
+    module = adapters.peft(plain, 2, ["c_attn"], train="b")
+    np.testing.assert_allclose(module(tokens).detach(), expected, rtol=1e-5, atol=1e-6)
+
+    def next_words(outputs: Any, y: Any) -> Any:
+        return torch.nn.functional.cross_entropy(outputs.flatten(0, 1), y.flatten())
+
+    history = losac.torch.simulate(module, next_words, data, A.fedavg(0.1, 2), rounds=2, eval_every=2)
+    assert history.final("loss") < history.metrics["loss"][0]
+    assert next(iter(adapters.factors(history.params).values()))["b"].shape == (24, 2)
+    assert history.costs["bytes_up"][-1] == 2 * 3 * 24 * 2 * 4
