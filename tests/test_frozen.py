@@ -74,6 +74,8 @@ ENGINES = {
     "paged": {"store": "memory"},
     "two devices": {"layout": Layout(1, 2)},
     "one by one": {"layout": Layout(1, 1)},
+    "in parts": {"layout": Layout(1, parts=2)},
+    "paged, in parts": {"layout": Layout(2, parts=2), "store": "memory"},
     "factored": {"gradients": "factored"},
 }
 
@@ -86,6 +88,22 @@ def test_a_run_is_that_of_weights_in_the_closure(options, wanted):
         assert found.final(name) == pytest.approx(wanted.final(name), rel=1e-12)
     for name in ("bytes_up", "bytes_down", "gradients"):
         assert found.costs[name].tolist() == wanted.costs[name].tolist()
+
+
+def test_weights_that_are_too_large_for_a_device_are_divided(monkeypatch):
+    from losac.simulation.placement import mesh
+    from losac.simulation.program.setup import checked_shape
+
+    options = SimulationOptions.of(task(), **RUN)
+    assert checked_shape(task(), METHOD, options).layout.parts == 1
+    monkeypatch.setattr(mesh, "free_memory", lambda: 2.0 * BASE["W"].nbytes)
+    layout = checked_shape(task(), METHOD, options).layout
+    assert (layout.devices, layout.parts) == (1, 2)
+    divided = mesh.frozen_to_device(BASE, layout)
+    assert {part.data.shape for part in divided["W"].addressable_shards} == {(DIM, WIDE // 2)}
+    assert mesh.to_device({"same": divided["W"]}, layout)["same"] is divided["W"]
+    with pytest.raises(ValueError, match="choose one of them"):
+        losac.simulate(task(), METHOD, rounds=1, layout=Layout(1, 2, parts=2))
 
 
 def test_a_sweep_shares_them(wanted):
