@@ -26,6 +26,7 @@ GUIDES = (
     "concepts",
     "own_data",
     "own_model",
+    "lora",
     "sklearn",
     "gallery",
     "runs",

@@ -226,3 +226,13 @@ def test_the_published_table_is_what_its_jobs_say(example):
         section = page[page.index(title) :].split("\n## ")[0]
         assert re.findall(r"^\| `(\w+)`(?: \(1/S\))? \|", section, flags=re.MULTILINE) == [line.name for line in lines]
         assert f"Tied with the best: {sum(line.tied for line in lines)} of {len(lines)}" in section
+
+
+def test_adapters(example, tmp_path, capsys):
+    module = example("09_lora")
+    small = {"rounds": 1, "epochs": 1, "clients": 2, "rows": 10, "steps": (0.3,), "letters": 3_000}
+    results = module.main(str(tmp_path / "lora.png"), compared=(("fedavg", "A and B"),), rules=("fedsa",), **small)
+    assert drawn(tmp_path / "lora.png")
+    assert list(results) == ["pretrained", "FedAvg, A and B", "FedSA-LoRA"]
+    assert results["FedSA-LoRA"].up < results["FedAvg, A and B"].up
+    assert "2304 parameters on 67104 frozen ones" in capsys.readouterr().out

@@ -22,7 +22,12 @@ import losac
 ALPHABET = string.printable[:96]
 LENGTH = 32
 RANK = 4
-STEPS = (0.3, 1.0, 3.0)
+STEPS = (0.1, 0.3, 1.0, 3.0, 10.0)
+COMPARED = (
+    ("fedavg", "A and B"), ("scaffold", "A and B"), ("losac_lean", "A and B"),
+    ("fedavg", "B only"), ("scaffold", "B only"), ("losac_lean", "B only"),
+    ("fedavg", "all weights"),
+)  # fmt: skip
 RULES = ("fedex", "flora", "flexlora", "rolora", "fedsa")
 
 
@@ -78,10 +83,10 @@ class Text(NamedTuple):
     judge: losac.FederatedData
 
 
-def split(clients: int, rows: int) -> Text:
+def split(clients: int, rows: int, letters: int) -> Text:
     """Let each of the longest topics be a client; all others are the general text."""
     longest = sorted(topics.topics, key=lambda name: (-len(topics.topics[name]), name))
-    general = rows_of("".join(topics.topics[name] for name in sorted(longest[clients:]))[:80_000])
+    general = rows_of("".join(topics.topics[name] for name in sorted(longest[clients:]))[:letters])
     parts: list[list[Any]] = [[], [], []]
     for name in longest[:clients]:
         x, y = rows_of(topics.topics[name])
@@ -113,10 +118,11 @@ class Result(NamedTuple):
 
 def main(
     picture: str | None = None, rounds: int = 20, epochs: int = 6, clients: int = 8, rows: int = 40,
-    steps: tuple[float, ...] = STEPS,
+    steps: tuple[float, ...] = STEPS, letters: int = 80_000, compared: tuple[tuple[str, str], ...] = COMPARED,
+    rules: tuple[str, ...] = RULES,
 ) -> dict[str, Result]:  # fmt: skip
     """Pretrain, federate the adapters in all ways, and print the losses and the bytes."""
-    text = split(clients, rows)
+    text = split(clients, rows, letters)
     model, weights = pretrained(text, epochs)
     run = {"rounds": rounds, "clients_per_round": clients // 2, "eval_every": rounds}
     attention = [f"block_*.{name}" for name in ("query", "key", "value", "output")]
@@ -142,19 +148,19 @@ def main(
         return Result(judged(task, params, text.judge), cost["bytes_up"], cost["bytes_down"], step)
 
     results = {"pretrained": Result(judged(tasks["all weights"], weights, text.judge), 0.0, 0.0, 0.0)}
-    for name, task in tasks.items():
-        for method in ("fedavg", "scaffold", "losac_lean"):
-            if name == "all weights" and method != "fedavg":
-                continue
-            algorithm = losac.algorithms.ALGORITHMS[method](steps[0], local_steps=5, blocks=5)
-            members = losac.sweep(task, algorithm, {"step_size": steps}, **run).members
-            fine = [m for m in members if m.diverged is None]
-            results[f"{algorithm.title}, {name}"] = best([(m.settings["step_size"], task, m.params, m) for m in fine])
-    for rule in RULES:
+    for method, name in compared:
+        task, algorithm = tasks[name], losac.algorithms.ALGORITHMS[method](steps[0], local_steps=5, blocks=5)
+        members = losac.sweep(task, algorithm, {"step_size": steps}, **run).members
+        fine = [m for m in members if m.diverged is None]
+        results[f"{algorithm.title}, {name}"] = best([(m.settings["step_size"], task, m.params, m) for m in fine])
+    for rule in rules:
         found = []
         for step in steps:
             fedavg = losac.algorithms.fedavg(step, local_steps=5, blocks=5)
-            one = losac.adapters.federate(tasks["A and B"], models["A and B"], fedavg, rule, **run)
+            try:
+                one = losac.adapters.federate(tasks["A and B"], models["A and B"], fedavg, rule, **run)
+            except losac.DivergedError:
+                continue
             found.append((step, one.task, one.params_of if rule == "fedsa" else one.history.params, one.history))
         results[losac.adapters.RULES[rule].split(":")[0]] = best(found)
     for name, result in results.items():

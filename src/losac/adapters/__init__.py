@@ -1,6 +1,7 @@
 """Low-rank adapters in federations: LoRA on frozen weights, and the known rules of averaging it."""
 
 from losac.adapters.federate import RULES, Adapted, federate
+from losac.adapters.huggingface import factors, peft
 from losac.adapters.lora import Lora, adapter_bytes, lora
 from losac.adapters.rules import average, products, residual, stacked, truncated
 
@@ -10,8 +11,10 @@ __all__ = [
     "Lora",
     "adapter_bytes",
     "average",
+    "factors",
     "federate",
     "lora",
+    "peft",
     "products",
     "residual",
     "stacked",

@@ -15,7 +15,7 @@ from losac._devices import prepare_jax
 from losac.adapters.ledger import Ledger
 from losac.adapters.lora import Lora
 from losac.adapters.rules import average, residual, stacked, truncated
-from losac.adapters.steps import clients_work, with_parts
+from losac.adapters.steps import clients_work, only, with_parts
 from losac.algorithms import fedavg
 from losac.algorithms.contract import Algorithm
 from losac.history import History
@@ -45,6 +45,9 @@ RULES: Mapping[str, str] = {
     "flexlora": "FlexLoRA: the mean product, cut to rank r",
 }
 """The rules by name."""
+
+MERGING = ("flora", "fedex")
+"""The rules that change the frozen weights."""
 
 _evaluate = tracked(static=1)(program.evaluate)
 
@@ -140,6 +143,9 @@ class RuleEngine(ResidentEngine):
         self.model_, self.rule, self.personal = model, rule, dict[int, Tree]()
         self.costs = (Costs(0, 0, 1, 0),)
         self.steps = {parts: with_parts(algorithm, parts, options.dtype) for parts in ("both", "a", "b")}
+        if rule in MERGING:  # what is added would be lost in shorter numbers
+            wide = map_trees(lambda a: a.astype(options.dtype), self.frozen["base"])
+            self._freeze({**self.frozen, "base": wide})
         self.ledger = Ledger(rule, model, self.state.server, self.frozen)
         self._first = self.state.server
 
@@ -147,6 +153,9 @@ class RuleEngine(ResidentEngine):
     def frozen(self) -> Tree:
         """The frozen weights as they are now."""
         return self.problem.resident.frozen
+
+    def _freeze(self, frozen: Tree) -> None:
+        self.problem = self.problem._replace(resident=self.problem.resident._replace(frozen=frozen))
 
     def priced(self, gradients: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         """Return the prices of rounds: the gradients of a meter, and the ledger's bytes."""
@@ -184,7 +193,8 @@ class RuleEngine(ResidentEngine):
         sent = [map_trees(lambda a, k=k: a[k], found) for k in range(len(ids))]
         self.ledger.add(round_index, ids, parts)
         x, frozen = self._averaged(sent, ids, round_index)
-        self.problem = self.problem._replace(resident=self.problem.resident._replace(frozen=frozen))
+        x = only(parts, x, self.state.server)
+        self._freeze(frozen)
         self.state = self.state._replace(round=self.state.round + 1, server=x)
 
     def _averaged(self, sent: list[Tree], ids: np.ndarray, round_index: int) -> tuple[Tree, Tree]:

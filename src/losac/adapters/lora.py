@@ -32,7 +32,8 @@ Train = Literal["both", "b"]
 class Lora(Trained):
     """A model on frozen weights with low-rank adapters; made by :func:`lora`.
 
-    Its parameters are ``{"a": A, "b": B}`` by the name of the matrix that they adapt, and what else is trained, by name.
+    Its parameters are ``{"a": A, "b": B}`` by the name of the matrix that they adapt, and what else is trained by its
+    own name.
     """
 
     scale: float = field(default=1.0, kw_only=True)

@@ -6,8 +6,7 @@ The mean of products is not the product of means:
 
 a matrix of rank at most (n − 1) r. The rules differ in how they avoid, or add back, this error.
 
-A client's factors are ``{name: {"a": A, "b": B}}`` as in :mod:`losac.adapters.lora`; all functions work on JAX and NumPy
-arrays alike.
+A client's factors are ``{name: {"a": A, "b": B}}``, as in :mod:`losac.adapters.lora`, in JAX or NumPy arrays.
 """
 
 from __future__ import annotations

@@ -29,14 +29,16 @@ class AdapterSteps(fedavg):
     def step(self, here: Local, x: Tree, client: Tree, local: Walk, grad: Gradient) -> Walk:
         """Take one step, and put what is not trained back to where it was."""
         walk = descent.descend(self, local, grad(local.w))
-        return walk if self.parts == "both" else walk._replace(w=self._kept(walk.w, x))
+        return walk._replace(w=only(self.parts, walk.w, x))
 
-    def _kept(self, w: Tree, x: Tree) -> Tree:
-        def one(path: Any, new: Array, old: Array) -> Array:
-            factor = path[-1].key if len(path) > 1 else self.parts
-            return new if factor == self.parts else old
 
-        return jax.tree_util.tree_map_with_path(one, w, x)
+def only(parts: str, new: Tree, old: Tree) -> Tree:
+    """Return new parameters, with the factors that are not trained as they were."""
+
+    def one(path: Any, new: Array, old: Array) -> Array:
+        return new if parts == "both" or len(path) == 1 or path[-1].key == parts else old
+
+    return jax.tree_util.tree_map_with_path(one, new, old)
 
 
 def with_parts(algorithm: Algorithm, parts: str, dtype: Any) -> Any:

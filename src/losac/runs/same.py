@@ -19,12 +19,13 @@ _OTHER = {
     "loss": "another loss",
     "test": "other test rows",
     "data": "other data",
+    "frozen": "other frozen weights",
     "params": "other initial parameters",
     "metric_functions": "other metrics",
     "algorithm": "other code of the algorithm",
 }
 _DIGEST = "_digest"
-_OF_ROWS = ("data_digest", "test_digest")
+_OF_ARRAYS = ("data_digest", "test_digest", "frozen_digest")
 """Digests that do not depend on how a version of Python compiles functions."""
 
 
@@ -67,4 +68,4 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
 
 
 def _is_of_functions(name: str) -> bool:
-    return name.endswith(_DIGEST) and name not in _OF_ROWS
+    return name.endswith(_DIGEST) and name not in _OF_ARRAYS

@@ -28,7 +28,7 @@ from losac.simulation.engines.schedule import empty_schedule, fill
 from losac.simulation.engines.spill import Spill
 from losac.simulation.engines.streaming import Evaluation
 from losac.simulation.options import SimulationOptions
-from losac.simulation.placement.mesh import host_state, to_device
+from losac.simulation.placement.mesh import frozen_to_device, host_state, to_device
 from losac.simulation.placement.store import Store
 from losac.simulation.program import rounds as program
 from losac.simulation.program import setup
@@ -99,7 +99,7 @@ class PagedEngine:
         self.shape: ProgramShape = shape or setup.checked_shape(task, algorithm, options)
         self.problem = _host_problem(task, algorithm, self.shape, options)
         someone = anybody(task, self.shape.client.most_rows, len(algorithm.phases()), options.dtype)
-        self._frozen: Tree = to_device(someone.frozen, self.shape.layout)
+        self._frozen: Tree = frozen_to_device(someone.frozen, self.shape.layout)
         blank = self.problem._replace(resident=someone._replace(frozen=self._frozen))
         self._blank: ProgramInputs = to_device(blank._replace(test=None), self.shape.layout)
         start = to_device(setup.start(task, options.seed, options.dtype), self.shape.layout)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from losac.algorithms.contract import Algorithm
 from losac.simulation.engines.paged import PagedEngine, pageable
 from losac.simulation.engines.resident import ResidentEngine
-from losac.simulation.engines.swept import SHARE_OF_MEMORY, free_memory
 from losac.simulation.options import SimulationOptions
+from losac.simulation.placement.mesh import SHARE_OF_MEMORY, free_memory
 from losac.simulation.program import setup
 from losac.simulation.program.state import ProgramShape
 from losac.task import Task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from losac.simulation.engines.intervals import ends
 from losac.simulation.engines.schedule import Calls, fill
 from losac.simulation.options import SimulationOptions
 from losac.simulation.placement.layout import SMALL, Layout, member_mesh
+from losac.simulation.placement.mesh import SHARE_OF_MEMORY, free_memory
 from losac.simulation.program import rounds as program
 from losac.simulation.program import setup
 from losac.simulation.program.cache import tracked
@@ -30,7 +30,6 @@ from losac.simulation.sampling import Sampler
 from losac.task import Task, parameter_count
 from losac.trees import Array, Tree, map_trees
 
-SHARE_OF_MEMORY = 0.5
 ROOM_PER_STATE = 3  # a state, its successor, and intermediate values
 
 
@@ -127,14 +126,6 @@ def fitting(task: Task, algorithm: Algorithm, options: SimulationOptions, shape:
     sizes = setup.state_sizes(task, algorithm, shape, options)
     size = task.data.num_clients * sizes.row + sizes.rest
     return max(1, int(SHARE_OF_MEMORY * free_memory() / (ROOM_PER_STATE * size)))
-
-
-def free_memory() -> float:
-    """Return the bytes that are free on the device (on a CPU: in the machine)."""
-    stats = jax.local_devices()[0].memory_stats() or {}
-    if "bytes_limit" in stats:
-        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
 
 
 def _stack(trees: list[Any]) -> Any:

@@ -1,12 +1,14 @@
 """The devices of a layout, in one process or in several: what each holds, and how it moves between them.
 
-The clients' state, if it is large, is divided: device k of D owns the k-th D-th of the clients. Everything else,
-including the data, is on every device. The number of clients is then rounded up to give all devices equally many;
-copies of a client fill the gap, and their work is dropped.
+The clients' state, if it is large, is divided: device k of D owns the k-th D-th of the clients. Frozen weights, if they
+are too large for one device, are divided instead of the clients. Everything else, including the data, is on every
+device. The number of clients is then rounded up to give all devices equally many; copies of a client fill the gap, and
+their work is dropped.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from losac._checks import check_count, check_flag, check_kind
-from losac.trees import Array, Tree, map_trees
+from losac.trees import Array, Tree, map_trees, nbytes
 
 if TYPE_CHECKING:
     from losac.simulation.program.state import RunState
@@ -30,11 +32,15 @@ class Layout(NamedTuple):
 
     ``shared`` says whether each device keeps only a part of the clients' state, which then moves to where a client
     works; else each keeps a copy. By default it is shared if it is larger than :data:`COPIED`.
+
+    With ``parts`` more than one, the clients are not divided: ``parts`` devices of this process hold a part of each
+    frozen matrix, and XLA divides the products with them. By default only if a device has no room for all of them.
     """
 
     width: int = 1
     devices: int = 1
     shared: bool | None = None
+    parts: int = 1
 
     @property
     def owners(self) -> int:
@@ -79,6 +85,9 @@ def check_layout(layout: Any) -> None:
     check_kind("layout", layout, Layout, "such as losac.simulation.Layout(width=4, devices=2)")
     check_count("layout: width", layout.width)
     check_count("layout: devices", layout.devices)
+    check_count("layout: parts", layout.parts)
+    if layout.parts > 1 and layout.devices > 1:
+        raise ValueError(f"{layout} divides the clients by devices and the frozen weights by parts: choose one of them")
     if layout.shared is not None:
         check_flag("layout: shared", layout.shared)
 
@@ -88,6 +97,8 @@ def check_devices(layout: Layout) -> None:
     processes, there = jax.process_count(), jax.device_count()
     if layout.devices > there:
         raise ValueError(f"{layout} asks for more devices than there are, {there}")
+    if layout.parts > jax.local_device_count():
+        raise ValueError(f"{layout} asks for more parts than this process has devices, {jax.local_device_count()}")
     if layout.devices > 1 and layout.devices % processes:
         raise ValueError(f"{layout} must take equally many devices of each of the {processes} processes, or one in all")
     fewest = min(np.bincount([d.process_index for d in jax.devices()]))
@@ -98,15 +109,57 @@ def check_devices(layout: Layout) -> None:
 def mesh(layout: Layout, axis: str = AXIS) -> Mesh:
     """Return the devices of a layout: equally many of each process, or one device of this process."""
     if layout.devices == 1:
-        return Mesh(np.array(jax.local_devices()[:1]), (axis,))
+        return Mesh(np.array(jax.local_devices()[: layout.parts]), (axis,))
     each = layout.devices // jax.process_count()
     found = [[d for d in jax.devices() if d.process_index == p][:each] for p in range(jax.process_count())]
     return Mesh(np.array(found).reshape(-1), (axis,))
 
 
 def to_device(tree: Tree, layout: Layout) -> Tree:
-    """Put arrays on the layout's devices, a copy on each."""
-    return _put(tree, layout, SAME)
+    """Put arrays on the layout's devices, a copy on each; those divided over them stay so."""
+    if layout.parts == 1:
+        return _put(tree, layout, SAME)
+    there = mesh(layout)
+    return map_trees(lambda a: a if _is_on(a, there) else jax.device_put(a, NamedSharding(there, SAME)), tree)
+
+
+def frozen_to_device(frozen: Tree, layout: Layout) -> Tree:
+    """Put frozen weights on the layout's devices: a copy on each, or a part of each array, cut along a long axis."""
+    if layout.parts == 1:
+        return to_device(frozen, layout)
+
+    def put(a: Any) -> Array:
+        axes = [k for k, length in enumerate(a.shape) if length % layout.parts == 0 and length]
+        longest = max(axes, key=lambda k: a.shape[k], default=None)
+        spec = PartitionSpec(*(AXIS if k == longest else None for k in range(a.ndim)))
+        return jax.device_put(a, NamedSharding(mesh(layout), spec))
+
+    return map_trees(put, frozen)
+
+
+def _is_on(a: Any, there: Mesh) -> bool:
+    return isinstance(a, jax.Array) and a.sharding.device_set == set(there.devices.flat)
+
+
+SHARE_OF_MEMORY = 0.5
+"""The share of the free memory that a run plans with."""
+
+
+def free_memory() -> float:
+    """Return the bytes that are free on the device (on a CPU: in the machine)."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+
+
+def with_room_for(frozen: Tree, layout: Layout) -> Layout:
+    """Return a layout that divides the frozen weights where one device, or all copies in one machine, lack the room."""
+    devices = jax.local_device_count()
+    copies = layout.devices if jax.default_backend() == "cpu" else 1
+    if devices == 1 or jax.process_count() > 1 or nbytes(frozen) * copies <= SHARE_OF_MEMORY * free_memory():
+        return layout
+    return Layout(layout.width, parts=devices)
 
 
 def store_spec(layout: Layout) -> PartitionSpec:
@@ -125,7 +178,7 @@ def state_to_device(state: RunState, layout: Layout, clients: int) -> RunState:
 
 def pin_state(state: RunState, layout: Layout) -> RunState:
     """Keep a state inside a compiled program where :func:`state_to_device` puts it."""
-    if layout.devices == 1:
+    if layout.devices * layout.parts == 1:
         return state
 
     def pin(spec: PartitionSpec) -> Callable[[Array], Array]:
@@ -190,7 +243,7 @@ def _by_part(state: RunState, rest: Callable[[Any], Any], store: Callable[[Any],
 
 
 def _put(tree: Tree, layout: Layout, spec: PartitionSpec) -> Tree:
-    if layout.devices == 1:
+    if layout.devices * layout.parts == 1:
         return jax.device_put(tree, jax.local_devices()[0])
     sharding = NamedSharding(mesh(layout), spec)
     if jax.process_count() == 1:

@@ -30,15 +30,14 @@ def cast(a: Any, dtype: Any) -> np.ndarray:
 
 
 def frozen_weights(task: Task, dtype: Any) -> Tree:
-    """Return the task's frozen weights; in no wider type than the run's, but a narrower one of their own stays.
+    """Return the task's frozen weights in the run's dtype; floating-point numbers of 16 bits and fewer stay so.
 
     Arrays that are on the device already are not copied.
     """
-    widest = np.dtype(dtype).itemsize
 
     def fit(a: Any) -> Any:
         floats = jax.numpy.issubdtype(a.dtype, np.floating)
-        fits = a.dtype.itemsize <= widest if floats else a.dtype.itemsize < 8
+        fits = a.dtype == dtype or a.dtype.itemsize <= 2 if floats else a.dtype.itemsize < 8
         return a if fits else cast(a, dtype)
 
     return () if task.frozen is None else map_trees(fit, task.frozen)

@@ -18,7 +18,7 @@ from losac.data.checks import check_arrays
 from losac.simulation.attackers import Attackers
 from losac.simulation.options import SimulationOptions
 from losac.simulation.placement.layout import default_layout
-from losac.simulation.placement.mesh import COPIED, check_devices, to_device
+from losac.simulation.placement.mesh import COPIED, check_devices, frozen_to_device, to_device, with_room_for
 from losac.simulation.products.forms import entry_size, formed_table, with_factoring
 from losac.simulation.program import drawing
 from losac.simulation.program.arrays import anybody, cast, chunk_rows, frozen_weights, pad, whole
@@ -108,7 +108,10 @@ def program_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) 
     size = parameter_count(task)
     large_table = algorithm.table and entry_size(client, size) > size / 2
     lazy = any(form.factoring is not None and form.factoring.lazy_shapes for form in client.phases)
-    layout = options.compute.layout or default_layout(options.sampled, large_table, lazy, size)
+    layout = options.compute.layout
+    if layout is None:
+        layout = default_layout(options.sampled, large_table, lazy, size)
+        layout = layout if task.frozen is None else with_room_for(task.frozen, layout)
     check_devices(layout)
     check_loss(task, model_of(task, options.dtype), options.dtype)
     return ProgramShape(client, layout, mean_metrics(task, options.dtype), options.loss_every, task.is_composite)
@@ -145,7 +148,7 @@ def program_inputs(task: Task, algorithm: Algorithm, shape: ProgramShape, option
         drawing.Rows(x, y, np.asarray(data.offsets[:-1], np.int32), sizes.astype(np.int32)),
         (len(sizes) * p).astype(dtype),
         all_step_counts(algorithm, sizes, options),
-        frozen=frozen_weights(task, dtype),
+        frozen=frozen_to_device(frozen_weights(task, dtype), shape.layout),
     )
     arrays = ProgramInputs(
         cast_numbers(algorithm, dtype),
