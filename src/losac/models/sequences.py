@@ -85,7 +85,8 @@ class Transformer:
     """A small transformer with normalisation before each part; the logits are those of the sequence.
 
     ``causal``: a position sees itself and those before it, and the logits are those after the last one, for the next
-    token. Otherwise all positions see each other, and the logits are of their mean. ``padding`` is a token that is not seen.
+    token. Otherwise all positions see each other, and the logits are of their mean. ``padding`` is a token that is not
+    seen.
     """
 
     tokens: int
