@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac._files import write_whole
+from losac._files import LOCK, write_whole
 from losac._units import human_seconds
 from losac.cli.completion import matching
 from losac.cli.errors import FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import results_folder
 from losac.cli.group import App, given_names
 from losac.cli.options import OUTPUT, Json, parse_seeds, seeds_option
-from losac.cli.output import print_json, wide_console
+from losac.cli.output import check_replaceable, is_made_here, print_json, wide_console
 from losac.experiment.fields import SIMULATION, Option
 from losac.experiment.options import DataDir
 from losac.experiment.words import words
@@ -167,6 +167,7 @@ def write_report(results: Path, out: Path | None, *, pdf: bool, json: bool, quie
         raise ValueError(f"there is nothing to report in {results}: no part has results there; run losac reproduce all")
     folder = out or (LAST if results == PUBLISHED else results)
     path = folder / ("report.pdf" if pdf else "report.html")
+    check_replaceable(path, overwrite=False)
     with results_folder(folder, "add"):
         if pdf:
             from losac_reproduction.pdf import write_pdf
@@ -236,7 +237,9 @@ def conclude_all(
     if data_dir is not None:
         os.environ["LOSAC_DATA_DIR"] = str(data_dir)
     workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
-    with results_folder(folder, "add"):
+    with results_folder(folder, "add") as claim:
+        if claim is not None and not claim.empty and not _begun(folder):
+            raise ValueError(f"--out {folder} is not empty, and holds no results of the studies; give another folder")
         try:
             found, failed = _run(studies, options, folder, workers, shown=not (json or quiet))
         except KeyboardInterrupt:
@@ -259,6 +262,12 @@ def _choose(names: list[str], studies: dict[str, Study]) -> list[Study]:
         if name not in studies:
             raise ValueError(f"no part {name!r}{nearest(name, list(studies))}; there are {', '.join(studies)} and all")
     return [studies[name] for name in dict.fromkeys(names)]
+
+
+def _begun(folder: Path) -> bool:
+    """Whether an earlier command has measured something in a folder, was about to, or has only made reports there."""
+    measured = (folder / "jobs").is_dir() or any(folder.glob("*/results.json"))
+    return measured or all(is_made_here(path) for path in folder.iterdir() if path.name != LOCK)
 
 
 def _run(

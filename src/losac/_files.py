@@ -47,13 +47,14 @@ def write_whole(path: Path, content: bytes | str, *, private: bool = False) -> N
 
 @contextlib.contextmanager
 def editing(path: Path) -> Iterator[None]:
-    """Read a file and replace it while nobody else does: others wait. The lock is an empty file beside it."""
-    with open(path.with_name(f".{path.name}.lock"), "a", opener=_private) as file:
-        if sys.platform != "win32":
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """Read a file and replace it while nobody else does: others wait."""
+    lock = path.with_name(f".{path.name}.lock")
+    with _sole_writer(lock):
+        try:
+            yield
+        finally:
+            if not _WINDOWS:  # there an open file cannot be removed
+                lock.unlink()
 
 
 def write_picture(figure: Any, path: Path, **options: Any) -> None:

@@ -137,10 +137,11 @@ def run(
             )
         ground = cut(problem.load_data(seed), samples, seed)
         spent = _epsilon(method, plan.rounds, clients, sampled, defence.delta)
+        task = problem.build_task(ground.clients)
         if printing.verbose:
             say(f"Attacking {curious.victims} of {clients} clients …")
         found = audit(
-            problem.build_task(ground.clients), method, ground.data, plan, clients=range(curious.victims),
+            task, method, ground.data, plan, clients=range(curious.victims),
             class_means=ground.class_means, clients_per_round=sampled, seed=seed,
         )  # fmt: skip
         config = {
@@ -251,6 +252,8 @@ def _numbers(text: str, option: str) -> list[int]:
         raise ValueError(f"{option} {text!r} must be whole numbers separated by commas, such as 1,5") from None
     for number in numbers:
         check_value(number, option)
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{option} {text!r} names a number twice; give each once")
     if min(numbers) < 1:
         raise ValueError(f"{option} {text!r} has a number below 1; give whole numbers from 1 on")
     return numbers

@@ -70,8 +70,6 @@ def compare(
     """Compare algorithms, by default at the same step size; print a table, and save runs and a page."""
     if estimate and out is not None:
         raise ValueError("--estimate runs a few rounds and keeps nothing; leave out --out")
-    if resume and out is None:
-        raise ValueError("--resume needs the folder of the runs: --out DIR")
     wanted = purpose(resume=resume, overwrite=overwrite)
     given = given_names(context)
     if resume and config is None and out is not None and (out / EXPERIMENT).is_file():

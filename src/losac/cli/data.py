@@ -111,10 +111,10 @@ def show(
     )
     stem = slug(name.rpartition("/")[2]) if problem.is_of_user else name
     path = out or Path(f"{stem}-partition.png")
-    check_replaceable(path, overwrite)
-    data = problem.load_data(seed)
     if path.is_dir() or not path.suffix:
         raise ValueError(f"--out {path} must be a file that ends in .png, .svg or .pdf")
+    check_replaceable(path, overwrite)
+    data = problem.load_data(seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_picture(data.plot(), path, dpi=150, metadata=_metadata(path))
     return Answer({**_facts(data), "seed": seed, "files": [str(path)]}, "\n".join(_summary(data)), paths=[path])

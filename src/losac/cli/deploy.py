@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from losac._claim import holds_anything
 from losac._seeds import MOST
 from losac.cli.errors import FAILED, say
 from losac.cli.group import App
@@ -105,6 +106,8 @@ def init(
     from losac.deploy.app import write_app
 
     look_up(data, datasets(), "data set")
+    if clients_per_round is not None and clients_per_round > clients:
+        raise ValueError(f"--clients-per-round {clients_per_round} is more than the {clients} clients")
     if partition is not None:
         parse(partition)
     experiment = Experiment(data=data, model=model, partition=partition)
@@ -229,6 +232,8 @@ def demo(
     """Train LoSAC between four nodes while a node, the SuperLink and the server are killed, and check the end."""
     from losac.deploy.demo import SETTINGS, demo
 
+    if folder is not None and holds_anything(folder):
+        raise ValueError(f"{folder} is not empty; give a new or an empty folder")
     where = Path(tempfile.mkdtemp(prefix="losac-federation-")) if folder is None else folder.resolve()
     if data == "auto":
         data = "mnist" if _is_here("mnist") else "digits"

@@ -40,6 +40,8 @@ def results_folder(out: Path | None, wanted: Purpose, experiment: str | None = N
       experiment: the experiment's file. It is written at once if there is nothing to lose.
     """
     if out is None:
+        if wanted in ("overwrite", "resume"):
+            raise ValueError(f"--{wanted} needs the folder of the results: --out DIR")
         yield None
         return
     if out.exists() and not out.is_dir():

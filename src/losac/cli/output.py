@@ -26,14 +26,21 @@ _WIDTH_OF_FILES = 130
 
 PICTURE_CREATOR = "losac data show"
 NOTHING_SAVED = "Nothing was saved; --out DIR saves the runs, tables and figures."
-_MADE = (b'name="generator" content="losac', PICTURE_CREATOR.encode(), b"losac attack algebra")
+_MADE = (b'name="generator" content="losac', PICTURE_CREATOR.encode(), b"losac attack algebra", b"/Creator (losac ")
 """What is in the pages and pictures that commands make."""
 
 
 def check_replaceable(path: Path, overwrite: bool) -> None:
-    """Refuse to replace a file that losac has not made, unless it was asked to."""
-    if path.is_file() and not overwrite and not any(mark in path.read_bytes() for mark in _MADE):
+    """Refuse to replace a folder, or a file that losac has not made, unless it was asked to."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the path of a file")
+    if path.is_file() and not overwrite and not is_made_here(path):
         raise ValueError(f"{path} is there and was not made by losac; give another file, or --overwrite to replace it")
+
+
+def is_made_here(path: Path) -> bool:
+    """Whether a file is a page or a picture that a command has made."""
+    return path.is_file() and any(mark in path.read_bytes() for mark in _MADE)
 
 
 @dataclass(frozen=True)

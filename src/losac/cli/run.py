@@ -75,9 +75,8 @@ def run(
     if estimate and recording.out is not None:
         raise ValueError("--estimate runs a few rounds and keeps nothing; leave out --out")
     out = recording.out
-    for name in ("track", "resume"):
-        if getattr(recording, name) and out is None:
-            raise ValueError(f"--{name} needs the folder of the run: --out DIR")
+    if recording.track and out is None:
+        raise ValueError("--track needs the folder of the run: --out DIR")
     resume = recording.resume
     wanted = purpose(resume=resume, overwrite=recording.overwrite)
     given = given_names(context)

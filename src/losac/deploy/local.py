@@ -63,6 +63,8 @@ class LocalFederation:
         timeout: float = 60.0,
     ) -> None:
         self.folder = FederationFolder(Path(folder).expanduser().resolve())
+        if self.folder.root.is_file():
+            raise ValueError(f"{self.folder.root} is a file; give a folder")
         if nodes is not None and nodes < 1:
             raise ValueError(f"nodes={nodes}; a federation needs at least 1")
         self.nodes = self.folder.settings().nodes if nodes is None else nodes

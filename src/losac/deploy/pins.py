@@ -91,6 +91,8 @@ def unpin(path: Path, digest: str) -> str:
 @contextlib.contextmanager
 def _changed(path: Path) -> Iterator[list[str]]:
     """Yield the lines of a file, comments too, and write what becomes of them; nobody else changes them meanwhile."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file")
     make_folder(path.parent, private=True)
     with editing(path):
         before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -71,6 +71,8 @@ def write_credentials(home: Path, address: str, token: str) -> Path:
     path, key = home / CREDENTIALS, _STORED % address
     values = {"authn-type": "oidc", "oidc-access-token": token, "oidc-refresh-token": "none"}
     stored = {f"{key}{name}": base64.b64encode(value.encode()).decode() for name, value in values.items()}
+    if home.is_file():
+        raise ValueError(f"{home} is a file; give a folder")
     make_folder(home, private=True)
     with editing(path):
         write_whole(path, json.dumps(_credentials(path) | stored, indent=2) + "\n", private=True)  # all JSON is YAML
@@ -110,6 +112,8 @@ def _digest(token: str) -> str:
 @contextlib.contextmanager
 def _changed(path: Path) -> Iterator[dict[str, str]]:
     """Yield the digests by name, and write what becomes of them; nobody else changes them meanwhile."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file")
     make_folder(path.parent, private=True)
     with editing(path):
         known = submitters(path)

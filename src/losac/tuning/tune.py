@@ -227,5 +227,5 @@ def _allows(algorithm: Algorithm) -> Callable[[Point], bool]:
 
 
 def _smallest_step(trials: Sequence[Trial]) -> str:
-    steps = [step for trial in trials if is_number(step := trial.settings.get("step_size"))]
+    steps = [float(trial.settings["step_size"]) for trial in trials if is_number(trial.settings.get("step_size"))]
     return f", even with step_size={min(steps):g}" if steps else ""
