@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import losac
-from catalogue import ONE_EACH, REFUSED, Regime
+from catalogue import CATALOGUE, FULL, ONE_EACH, REFUSED, Regime
 from losac._random import chance_uniform as lot
 from losac.algorithms.contract import Federation, Received
 from losac.algorithms.feddyn import Feddyn
@@ -230,6 +230,26 @@ def test_every_phase_is_protected():
     plain, _ = uploads_of(A.mime_svrg(ETA, K, uploads=(A.qsgd(1),)))
     x, y = PROBLEM.data.client(0)
     np.testing.assert_allclose(plain[0], -x.T @ y, rtol=1e-10, err_msg="compression acts on the method's own phase")
+
+
+@pytest.mark.parametrize("noise_at", ["client", "server"])
+def test_no_phase_of_any_algorithm_escapes_the_noise(noise_at: str):
+    """The curvature that an automatic step measures travelled as it was, and the accountant counted it as private."""
+    noise = Gaussian(1.0, 1.0, noise_at=noise_at, other_clip=1.0)
+    checked = set()
+    for entry in CATALOGUE:
+        plain = entry.make(1.0, FULL)
+        kinds = [plain, *(plain.replace(**{name: "auto"}) for name in plain.worded())]
+        for algorithm in kinds:
+            try:
+                private = algorithm.replace(uploads=(noise,))
+            except ValueError:
+                continue
+            for phase in private.phases():
+                found = [each for each in private.transforms_of(phase) if isinstance(each, Gaussian)]
+                assert len(found) == 1, f"{private} sends what {type(phase).__name__} measures as it is"
+            checked.add((entry.name, len(kinds)))
+    assert {("losac_lean", 2), ("mime_svrg", 1), ("scaffold", 1)} <= checked
 
 
 def uploads_of(algorithm: Any) -> tuple[Any, ...]:

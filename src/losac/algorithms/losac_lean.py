@@ -93,7 +93,7 @@ class LosacLean(LocalMethod):
     by the sum of the uploads (:mod:`losac.algorithms.steering`). In the first three rounds η = 0 while the tables begin
     to fill, and the clients measure the curvature L at x⁰ along the gradient, in an exchange before the usual one.
     Then η starts at half of the length that is stable, and at most at S/(γTL). With ``top_k`` and ``power_sgd``
-    what is measured is compressed too.
+    what is measured is compressed too, and ``gaussian`` clips it and adds its noise.
 
     Args:
       step_size: η, or ``"auto"``.
@@ -160,9 +160,10 @@ class LosacLean(LocalMethod):
 
     def transforms_of(self, phase: Phase) -> tuple[Transform, ...]:
         """Return the transforms of a phase's uploads; power iteration needs no more than what these keep."""
-        if isinstance(phase, Curvature):
-            return tuple(transform for transform in self.uploads if isinstance(transform, PowerSgd | TopK))
-        return super().transforms_of(phase)
+        if not isinstance(phase, Curvature):
+            return super().transforms_of(phase)
+        found = (each if isinstance(each, PowerSgd | TopK) else each.elsewhere() for each in self.uploads)
+        return tuple(transform for transform in found if transform is not None)
 
     @property
     def steered(self) -> bool:

@@ -232,11 +232,11 @@ _initial = tracked(static=1)(initial_state)
 def step_counts(phase: Any, algorithm: Algorithm, sizes: np.ndarray, options: SimulationOptions) -> np.ndarray:
     """Return every client's number of local steps in a phase: their own, or as the phase draws its data."""
     own, drawn = (options.local_steps, options.run.steps_range) if phase is algorithm else (None, None)
-    for count in () if own is None else {int(own.min()), int(own.max())}:
-        algorithm.replace(local_steps=count, epochs=None)  # a method that takes one step, or random ones, refuses others
     if drawn is not None:
         _check_random_steps(algorithm, drawn)
         own = np.full(len(sizes), drawn[1])
+    for count in () if own is None else {int(own.min()), int(own.max())}:
+        algorithm.replace(local_steps=count, epochs=None)  # methods of one step, or of random ones, refuse others
     counts = drawing.step_counts(phase.draw, sizes) if own is None else drawing.check_steps(own)
     if phase is algorithm and algorithm.same_steps and counts.min() != counts.max():
         raise ValueError(
