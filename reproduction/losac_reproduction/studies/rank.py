@@ -15,6 +15,8 @@ The protocol, the same for all, was written down before anything was run:
   scaling, the share, the rank), the trials are divided among them, and the best one is picked by the same rows that are
   set aside.
 - Methods that contact only sampled clients are ranked by themselves. Methods that coincide count once.
+- Where Dirichlet leaves a client with fewer than ten rows, it gets more, drawn at random from the largest clients:
+  M = 5 blocks need five rows after a fifth is set aside.
 - Synthetic(α, β) comes with its clients, whose rows differ in number: they count by their rows, as FedProx's authors
   weigh them. Its target is a share of the accuracy of the model that is fitted to all rows at once. With 30 clients a
   tenth are 3, and there is no hundredth.
@@ -38,6 +40,8 @@ from losac.algorithms import ALGORITHMS, power_sgd, top_k
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.transform import Transform
 from losac.data import FederatedData, load
+from losac.data.partition import parse
+from losac.data.partitioners import Partitioner
 from losac.history import History
 from losac.models import softmax_regression, two_nn
 from losac.simulation.options import ComputeOptions, RunOptions
@@ -71,6 +75,10 @@ FASTER = 10
 UPLINKS = (1, 10, 100)
 COLLAPSED = 0.05
 """A run has collapsed if it diverged, or reached the target and ends by more than this below it."""
+
+
+LEAST_ROWS = 2 * BLOCKS
+"""The least rows of a client whose number is drawn."""
 
 
 class Contest(NamedTuple):
@@ -259,7 +267,8 @@ def contest_tasks(data: str, partition: str, partition_seed: int) -> tuple[Task,
     if data == "synthetic":
         return _relative(synthetic(partition, partition_seed), partition_seed)
     more: dict[str, Any] = {"preprocessing": PREPROCESSING[data]} if data in PREPROCESSING else {}
-    whole = load(data, contest.clients, partition, seed=partition_seed, **more)
+    dealt = enough(parse(partition)) if partition.startswith("dirichlet") else partition
+    whole = load(data, contest.clients, dealt, seed=partition_seed, **more)
     if data == "digits":
         task = classification(softmax_regression(64, 10), whole)
     else:
@@ -268,6 +277,22 @@ def contest_tasks(data: str, partition: str, partition_seed: int) -> tuple[Task,
     train, aside = whole.split(VALIDATION, seed=partition_seed)
     judged = dataclasses.replace(task, data=train)
     return dataclasses.replace(judged, test=aside), judged
+
+
+def enough(partitioner: Partitioner) -> Partitioner:
+    """Return a partitioner that gives clients with too few rows some, drawn at random from the largest ones."""
+
+    def deal(labels: Any, clients: Any, rng: np.random.Generator, groups: Any = None) -> list[np.ndarray]:
+        parts = [np.asarray(rows) for rows in partitioner(labels, clients, rng, groups)]
+        for client, rows in enumerate(parts):
+            for _ in range(len(rows), LEAST_ROWS):
+                giver = max(range(len(parts)), key=lambda k: len(parts[k]))
+                at = int(rng.integers(len(parts[giver])))
+                parts[client] = np.append(parts[client], parts[giver][at])
+                parts[giver] = np.delete(parts[giver], at)
+        return parts
+
+    return deal
 
 
 class Share:
