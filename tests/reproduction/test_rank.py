@@ -45,6 +45,11 @@ def test_every_method_is_in_every_setting_once(data):
     assert missing == {"scaffnew", "tamuna", "locodl"}
 
 
+def test_methods_that_ask_all_clients_now_and_then_are_ranked_with_those_that_always_do():
+    asking = {name for name in rank.tuned_methods() if rank.asks_all(name)}
+    assert asking == {"vrl_sgd", "fedlin", "local_svrg", "pp_marina"}
+
+
 def test_clients_that_count_by_their_rows_are_averaged_so_where_a_method_can():
     forms = {name: rank.forms_of(name, "synthetic")[0].settings for name in ("fedavg", "fedprox", "scaffold")}
     assert forms == {"fedavg": {"weighting": "average"}, "fedprox": {"weighting": "average"}, "scaffold": {}}

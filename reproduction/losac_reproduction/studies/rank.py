@@ -14,7 +14,8 @@ The protocol, the same for all, was written down before anything was run:
   scaling, the share of the entries or the rank that a compressor sends. Where they need programs of their own (the
   scaling, the share, the rank), the trials are divided among them, and the best one is picked by the same rows that are
   set aside.
-- Methods that contact only sampled clients are ranked by themselves. Methods that coincide count once.
+- Methods that contact only sampled clients are ranked by themselves. S-Local-SVRG and PP-MARINA, which ask all clients
+  in some rounds, are not among them. Methods that coincide count once.
 - Where Dirichlet leaves a client with fewer than ten rows, it gets more, drawn at random from the largest clients:
   M = 5 blocks need five rows after a fifth is set aside.
 - Synthetic(α, β) comes with its clients, whose rows differ in number: they count by their rows, as FedProx's authors
@@ -240,6 +241,15 @@ def partial_of(method: str) -> bool:
     if method in UNTUNED:
         return True
     return ALGORITHMS[forms_of(method)[0].name].partial
+
+
+def asks_all(method: str) -> bool:
+    """Whether a method contacts all clients, in every round or in some."""
+    if method in UNTUNED:
+        return False
+    name = forms_of(method)[0].name
+    phases = algorithm(name, step_size=1.0, **settings_of(name)).phases()
+    return not ALGORITHMS[name].partial or any(phase.clients == "all" for phase in phases)
 
 
 class Digits:
@@ -516,7 +526,7 @@ def rows_of(frame: pd.DataFrame, criterion: str) -> dict[Where, list[Row]]:
         first = {name: found[name].get(key, [None])[0] for name in ("settings", "edges", "trials")}
         ends = found["end"].get(key, [])
         row = Row(
-            key[3], int(sampled), not partial_of(key[3]), first["settings"] or failed.get(key, [""])[0],
+            key[3], int(sampled), asks_all(key[3]), first["settings"] or failed.get(key, [""])[0],
             first["edges"] or "", int(first["trials"] or 0),
             {name: found[f"stayed {name}"].get(key, []) for name in _SPENT}, ends,
             int(sum(found["collapsed"].get(key, []))), len(ends),
