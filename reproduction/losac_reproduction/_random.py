@@ -55,8 +55,3 @@ def guess_key(seed: Any) -> Array:
     from jax import random
 
     return random.key(seed)
-
-
-def synthetic_generator(seed: int) -> Generator:
-    """Return the generator of FedProx's synthetic data: a function of the seed."""
-    return np.random.default_rng([seed, 6])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from losac.algorithms import ALGORITHMS
+from losac.data.partitioners import dirichlet
 from losac_reproduction import Options
 from losac_reproduction.studies import rank
 from losac_reproduction.synthetic import CLASSES, DIM, accuracy_of, fitted, synthetic
@@ -44,7 +45,24 @@ def test_every_method_is_in_every_setting_once(data):
     assert missing == {"scaffnew", "tamuna", "locodl"}
 
 
+def test_methods_that_ask_all_clients_now_and_then_are_ranked_with_those_that_always_do():
+    asking = {name for name in rank.tuned_methods() if rank.asks_all(name)}
+    assert asking == {"vrl_sgd", "fedlin", "local_svrg", "pp_marina"}
+
+
 def test_clients_that_count_by_their_rows_are_averaged_so_where_a_method_can():
     forms = {name: rank.forms_of(name, "synthetic")[0].settings for name in ("fedavg", "fedprox", "scaffold")}
     assert forms == {"fedavg": {"weighting": "average"}, "fedprox": {"weighting": "average"}, "scaffold": {}}
     assert rank.forms_of("fedavg")[0].settings == {}
+
+
+def test_no_client_has_too_few_rows_for_its_blocks():
+    """Rows move from the largest clients; each still has one owner, and only those that need rows get some."""
+    labels = np.arange(600) % 10
+    given = dirichlet(0.3)(labels, 60, np.random.default_rng(0))
+    dealt = rank.enough(dirichlet(0.3))(labels, 60, np.random.default_rng(0))
+    sizes = [len(rows) for rows in given], [len(rows) for rows in dealt]
+    assert min(sizes[0]) < rank.LEAST_ROWS == min(sizes[1])
+    assert sorted(np.concatenate(dealt)) == list(range(600))
+    for before, after in zip(given, dealt):
+        assert set(before) <= set(after) if len(before) <= rank.LEAST_ROWS else set(after) <= set(before)
