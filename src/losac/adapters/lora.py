@@ -169,7 +169,7 @@ def _adapted(leaves: Mapping[str, Array], targets: Trainable) -> tuple[str, ...]
     return found
 
 
-def _drawn(key: Array, sizes: Mapping[str, tuple[int, int]], rank: int) -> dict[str, Array]:
+def _drawn(key: Array, sizes: Mapping[str, tuple[int, ...]], rank: int) -> dict[str, Array]:
     """Return A of every matrix: uniform within 1/√inputs, the start of PEFT's adapters."""
     keys = _random.leaf_keys(key, len(sizes))
     return {
