@@ -48,8 +48,9 @@ def measure(name: str, width: int, depth: int, rank: int, clients: int, sampled:
     depth = depth // SMALL if name in ("small", "closure") else depth
     layers = tuple(f"{k:02}" for k in range(depth))
     rng = np.random.default_rng(0)
-    base = {k: rng.standard_normal((width, width), np.float32) * (0.1 / width**0.5) for k in layers}
-    base = {k: jnp.asarray(base.pop(k)) for k in layers}
+    keys = dict(zip(layers, jax.random.split(jax.random.key(0), depth)))
+    draw = jax.jit(lambda key: 0.1 / width**0.5 * jax.random.normal(key, (width, width)))
+    base = {k: jax.block_until_ready(draw(keys[k])) for k in layers}
 
     def network(params: Any, x: Any) -> Any:
         for k in layers:

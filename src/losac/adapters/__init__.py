@@ -2,14 +2,13 @@
 
 from losac.adapters.federate import RULES, Adapted, federate
 from losac.adapters.huggingface import factors, peft
-from losac.adapters.lora import Lora, adapter_bytes, lora
+from losac.adapters.lora import Lora, lora
 from losac.adapters.rules import average, products, residual, stacked, truncated
 
 __all__ = [
     "RULES",
     "Adapted",
     "Lora",
-    "adapter_bytes",
     "average",
     "factors",
     "federate",

@@ -15,7 +15,7 @@ from losac._devices import prepare_jax
 from losac.adapters.ledger import Ledger
 from losac.adapters.lora import Lora
 from losac.adapters.rules import average, residual, stacked, truncated
-from losac.adapters.steps import clients_work, only, with_parts
+from losac.adapters.steps import PARTS, clients_work, only, with_parts
 from losac.algorithms import fedavg
 from losac.algorithms.contract import Algorithm
 from losac.history import History
@@ -142,7 +142,7 @@ class RuleEngine(ResidentEngine):
         super().__init__(task, algorithm, options)
         self.model_, self.rule, self.personal = model, rule, dict[int, Tree]()
         self.costs = (Costs(0, 0, 1, 0),)
-        self.steps = {parts: with_parts(algorithm, parts, options.dtype) for parts in ("both", "a", "b")}
+        self.steps: dict[str, Any] = {parts: with_parts(algorithm, parts, options.dtype) for parts in PARTS}
         if rule in MERGING:  # what is added would be lost in shorter numbers
             wide = map_trees(lambda a: a.astype(options.dtype), self.frozen["base"])
             self._freeze({**self.frozen, "base": wide})

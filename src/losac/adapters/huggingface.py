@@ -77,7 +77,7 @@ def factors(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _outputs(pytorch: Any, adapted: Any) -> Any:
     """Return a module that calls another and returns the tensor in what that returns."""
 
-    class Outputs(pytorch.nn.Module):  # type: ignore[misc, name-defined]
+    class Outputs(pytorch.nn.Module):  # type: ignore[misc]
         """A model whose outputs are one tensor."""
 
         def __init__(self) -> None:

@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from losac import _random
 from losac._checks import POSITIVE, check_choice, check_count, check_flag, check_number
 from losac._seeds import check_seed
 from losac.adapters import lowrank
 from losac.adapters.lowrank import LowRank
-from losac.models.frozen import Trainable, dotted, is_chosen
+from losac.models.frozen import Trainable, dotted, is_chosen, on_frozen
 from losac.models.trained import Trained
 from losac.trees import Array, Tree, check_params
 
@@ -117,9 +116,6 @@ def lora(
     frozen: dict[str, Any] = {"base": {name: a for name, a in leaves.items() if name not in beside}}
     if train == "b":
         frozen["a"] = _drawn(_random.run_key(check_seed(seed)), sizes, rank)
-    inner = model if isinstance(model, Trained) else None
-    if inner is not None and inner.frozen is not None:
-        frozen["more"] = inner.frozen
 
     def initialise(key: Array) -> Tree:
         drawn = {} if train == "b" else _drawn(key, sizes, rank)
@@ -135,22 +131,9 @@ def lora(
             whole[name] = LowRank(whole[name], left, right)
         return lowrank.call(function, jax.tree.unflatten(structure, [whole[name] for name in leaves]))
 
-    def predict(params: Tree, state: Tree, x: Array, frozen: Tree) -> Array:
-        if inner is None:
-            return apply(lambda own: model(own, x), params, frozen)
-        return apply(lambda own: inner(own, x, state, frozen.get("more")), params, frozen)
-
-    def train_mode(params: Tree, state: Tree, x: Array, key: Array, frozen: Tree) -> tuple[Array, Tree]:
-        if inner is None:
-            return predict(params, state, x, frozen), state
-        return apply(lambda own: inner.trained(own, x, state, key, frozen.get("more")), params, frozen)
-
     return Lora(
         initialise,
-        predict,
-        train_mode,
-        None if inner is None else inner.state,
-        frozen,
+        **on_frozen(model, apply, frozen),
         scale=scale,
         outputs_first=outputs_first,
         adapted=adapted,
@@ -169,19 +152,10 @@ def _adapted(leaves: Mapping[str, Array], targets: Trainable) -> tuple[str, ...]
     return found
 
 
-def _drawn(key: Array, sizes: Mapping[str, tuple[int, int]], rank: int) -> dict[str, Array]:
+def _drawn(key: Array, sizes: Mapping[str, tuple[int, ...]], rank: int) -> dict[str, Array]:
     """Return A of every matrix: uniform within 1/√inputs, the start of PEFT's adapters."""
     keys = _random.leaf_keys(key, len(sizes))
     return {
         name: jax.random.uniform(own, (rank, inputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
         for own, (name, (_, inputs)) in zip(keys, sizes.items())
     }
-
-
-def adapter_bytes(params: Tree) -> int:
-    """Return the bytes of a model's trained parameters: what a client sends at most.
-
-    >>> adapter_bytes({"w": {"a": np.zeros((2, 8), "f4"), "b": np.zeros((4, 2), "f4")}})
-    96
-    """
-    return sum(int(np.prod(np.shape(leaf))) * np.asarray(leaf).dtype.itemsize for leaf in jax.tree.leaves(params))

@@ -19,6 +19,7 @@ from losac.simulation.program.state import ProgramInputs
 from losac.trees import Array, Tree, add, map_trees
 
 Parts = Literal["both", "a", "b"]
+PARTS: tuple[Parts, ...] = ("both", "a", "b")
 
 
 class AdapterSteps(fedavg):
@@ -41,7 +42,7 @@ def only(parts: str, new: Tree, old: Tree) -> Tree:
     return jax.tree_util.tree_map_with_path(one, new, old)
 
 
-def with_parts(algorithm: Algorithm, parts: str, dtype: Any) -> Any:
+def with_parts(algorithm: Algorithm, parts: Parts, dtype: Any) -> Any:
     """Return FedAvg's local steps on some factors, with numbers of the run's dtype."""
     return cast_numbers(AdapterSteps(**algorithm.settings(), parts=parts), dtype)
 

@@ -72,8 +72,8 @@ def read_order(content: RecordDict, worker: Worker, agreed: str) -> Order:
     config = _config(content, "order", ORDER, {"message", "model_state", "start", "share", NOTE})
     if config["algorithm"] != agreed:
         raise RefusedError(
-            f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm, "
-            "settings and frozen weights"
+            f"the server runs {shown(config['algorithm'])} and this client {agreed}: give both the same algorithm and "
+            "settings, on the same frozen weights"
         )
     values = {name: config[SENT_AS.get(name, name)] for name in Assignment._fields}
     task = Assignment(**values | {"steps": None if values["steps"] < 0 else values["steps"]})

@@ -49,32 +49,38 @@ def freeze(model: Any, trainable: Trainable, params: Tree = None) -> Trained:
     trained = {name: leaves[name] for name, own in zip(names, chosen) if own}
     fixed = {name: leaves[name] for name, own in zip(names, chosen) if not own}
 
-    def whole(params: Tree, frozen: Tree) -> Tree:
-        return jax.tree.unflatten(structure, [{**frozen, **params}[name] for name in names])
+    def apply(function: Callable[[Tree], Any], params: Tree, frozen: Tree) -> Any:
+        whole = {**frozen["base"], **params}
+        return function(jax.tree.unflatten(structure, [whole[name] for name in names]))
 
-    return on_frozen(model, lambda key: trained, whole, fixed)
+    return Trained(lambda key: trained, **on_frozen(model, apply, {"base": fixed}))
 
 
-def on_frozen(
-    model: Any, initialise: Callable[[Array], Tree], whole: Callable[[Tree, Tree], Tree], base: Tree
-) -> Trained:
-    """Return a model that calls another with ``whole(params, base)`` as its parameters.
+def on_frozen(model: Any, apply: Callable[[Callable[[Tree], Any], Tree, Tree], Any], frozen: Tree) -> dict[str, Any]:
+    """Return the parts of a model that calls another with parameters made of its own and of frozen weights.
 
     What the other model has frozen already stays frozen.
+
+    Args:
+      model: the other model.
+      apply: ``apply(function, params, frozen)``: the function of the other model's parameters.
+      frozen: the frozen weights by name.
     """
     inner = model if isinstance(model, Trained) else None
-    more = None if inner is None else inner.frozen
-    frozen = {"base": base} if more is None else {"base": base, "more": more}
+    more = {} if inner is None or inner.frozen is None else {"more": inner.frozen}
 
     def predict(params: Tree, state: Tree, x: Array, frozen: Tree) -> Array:
-        own = whole(params, frozen["base"])
-        return model(own, x) if inner is None else inner(own, x, state, frozen.get("more"))
+        if inner is None:
+            return apply(lambda own: model(own, x), params, frozen)
+        return apply(lambda own: inner(own, x, state, frozen.get("more")), params, frozen)
 
     def train(params: Tree, state: Tree, x: Array, key: Array, frozen: Tree) -> tuple[Array, Tree]:
-        own = whole(params, frozen["base"])
-        return (model(own, x), state) if inner is None else inner.trained(own, x, state, key, frozen.get("more"))
+        if inner is None:
+            return predict(params, state, x, frozen), state
+        return apply(lambda own: inner.trained(own, x, state, key, frozen.get("more")), params, frozen)
 
-    return Trained(initialise, predict, train, None if inner is None else inner.state, frozen)
+    state = None if inner is None else inner.state
+    return {"predict": predict, "train": train, "state": state, "frozen": {**frozen, **more}}
 
 
 def is_chosen(trainable: Any, name: str, leaf: Any) -> bool:

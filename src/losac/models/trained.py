@@ -34,8 +34,8 @@ class Trained:
     """
 
     initialise: Callable[[Array], Tree]
-    predict: Callable[[Tree, Tree, Array], Array]
-    train: Callable[[Tree, Tree, Array, Array], tuple[Array, Tree]]
+    predict: Callable[..., Array]
+    train: Callable[..., tuple[Array, Tree]]
     state: Tree = None
     frozen: Tree = None
 
