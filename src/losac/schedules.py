@@ -32,7 +32,7 @@ class _Schedule:
         values = [(f.default, getattr(self, f.name)) for f in dataclasses.fields(self)]
         while values and values[-1][0] == values[-1][1]:
             values.pop()
-        return ":".join([type(self).__name__, *(f"{value:.12g}" for _, value in values)])
+        return ":".join([type(self).__qualname__, *(f"{value:.12g}" for _, value in values)])
 
     def __repr__(self) -> str:
         return self.__name__
@@ -131,7 +131,7 @@ class inverse_sqrt(_Schedule):  # noqa: N801
 
 
 _KINDS: dict[str, type[_Schedule]] = {
-    kind.__name__: kind for kind in (cosine, warmup, warmup_cosine, step, inverse_sqrt)
+    kind.__qualname__: kind for kind in (cosine, warmup, warmup_cosine, step, inverse_sqrt)
 }
 
 
@@ -168,7 +168,7 @@ def is_named(value: Any) -> bool:
 def _form(kind: type[_Schedule]) -> str:
     fields = dataclasses.fields(kind)
     needed = [f":{f.name.upper()}" for f in fields if f.default is dataclasses.MISSING]
-    return "".join([kind.__name__, *needed, *(f"[:{f.name.upper()}]" for f in fields[len(needed) :])])
+    return "".join([kind.__qualname__, *needed, *(f"[:{f.name.upper()}]" for f in fields[len(needed) :])])
 
 
 def _number(kind: str, text: str) -> float | int:

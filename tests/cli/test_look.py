@@ -24,6 +24,7 @@ from commands import losac
 from losac.cli import app, completion, output, progress
 from losac.cli.errors import EXIT_CODES
 from losac.cli.live import live
+from losac.history.live import Pace
 
 HEAVY = ("jax", "numpy", "pandas", "matplotlib", "plotly", "pydantic", "orbax", "sklearn")
 NO_RESULTS = {
@@ -268,6 +269,7 @@ def test_what_is_completed_is_what_there_is():
     from losac.attacks import ATTACKS
     from losac.data import datasets
     from losac.data.partition import _FORMS
+    from losac.data.sets import SETS
     from losac.data.sources import SOURCES
     from losac.experiment.generate import current_words
     from losac.experiment.options import MODELS
@@ -278,7 +280,7 @@ def test_what_is_completed_is_what_there_is():
     for file, current in ((FILE, current_words()), (command.COMPLETIONS, command.current_words())):
         assert words(file) == current, f"{file} is out of date: see losac.experiment.generate"
     assert dict(completion.data_names("")) == datasets()
-    assert set(names(completion.download_names(""))) == set(SOURCES)
+    assert set(names(completion.download_names(""))) == {*SOURCES, *SETS}
     assert names(completion.algorithm_names("")) == names(completion.bare_algorithm_names("")) == list(ALGORITHMS)
     assert all(about for _, about in completion.algorithm_names(""))
     assert set(names(study_names(""))) == {*STUDIES, "all", "report"}
@@ -353,6 +355,7 @@ def history(done, **metrics):
     measured = metrics or {"loss": 0.25, "accuracy": 0.5}
     return SimpleNamespace(
         rounds=[0, done],
+        planned=300,
         metrics=measured,
         final=measured.get,
         bytes_up=[0, 1_500_000 * done],
@@ -368,7 +371,7 @@ def clock(monkeypatch):
 
 
 def test_a_pace_counts_the_rounds_of_this_process_only(clock):
-    pace = progress.Pace()
+    pace = Pace()
     clock[0] = 10.0
     assert pace.rate(110) is None
     clock[0] = 12.0

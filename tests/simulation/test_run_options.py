@@ -33,8 +33,10 @@ def test_a_run_ends_at_the_first_evaluation_that_is_there(task, tmp_path):
     kept = record(task, LOSAC, tmp_path, rounds=20, until="accuracy=0.8", **options)
     found = open_run(tmp_path)
     assert (found.status, found.last, found.history().planned) == ("finished", kept.rounds[-1], kept.rounds[-1])
+    before = (tmp_path / "history.npz").stat().st_mtime_ns
     again = record(task, LOSAC, tmp_path, rounds=20, until="accuracy=0.8", resume=True, **options)
     assert again.rounds[-1] == kept.rounds[-1]
+    assert (tmp_path / "history.npz").stat().st_mtime_ns == before, "the run is complete"
     further = record(task, LOSAC, tmp_path, rounds=20, resume=True, **options)
     np.testing.assert_array_equal(further.metric("loss"), whole.metric("loss"))
 

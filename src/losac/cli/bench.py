@@ -145,7 +145,7 @@ def _answer(
 ) -> Answer:
     import numpy as np
 
-    records = []
+    records: list[dict[str, Any]] = []
     for row in rows:
         values = [_measured(setting, history) for history in found.get(row.name, [])]
         reached = [value for value in values if value is not None]

@@ -35,7 +35,8 @@ def fetch(name: str, *, base_url: str | None = None, progress: bool = True) -> P
     Raises:
         DataError: the source cannot be reached, or does not hold the expected data.
     """
-    found = look_up(name, {**SOURCES, **SETS}, "data set to download")
+    known: dict[str, Source | KeptSet] = {**SOURCES, **SETS}
+    found = look_up(name, known, "data set to download")
     if isinstance(found, KeptSet):
         return fetch_files(found, base_url=base_url, progress=progress)
     return fetch_source(found, base_url=base_url, progress=progress)

@@ -4,13 +4,17 @@ Reference: T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith, *Fe
 networks*, MLSys 2020, section 5.1 and the authors' code.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from losac import _random
 from losac._checks import NONNEGATIVE, check_count, check_flag, check_number
 from losac._seeds import check_seed
 from losac.data.federated import FederatedData
 
+Array = NDArray[Any]
 DIM, CLASSES, TRAINED = 60, 10, 0.9
 LEAST_ROWS = 50
 
@@ -46,7 +50,8 @@ def fedprox_synthetic(
     centres, shifts = rng.normal(0, alpha, clients), rng.normal(0, beta, clients)
     shared = rng.normal(size=(DIM + 1, CLASSES))
     spread = np.arange(1, DIM + 1) ** -0.6
-    train, test = [], []
+    train: list[tuple[Array, Array]] = []
+    test: list[tuple[Array, Array]] = []
     for size, centre, shift in zip(sizes, centres, shifts):
         weights, mean = rng.normal(centre, 1, (DIM + 1, CLASSES)), rng.normal(shift, 1, DIM)
         if iid:

@@ -15,7 +15,7 @@ from losac.task import Task, classification, regression
 if TYPE_CHECKING:
     from losac.data import FederatedData
 
-_PICTURES = {
+_PICTURES: dict[str, Callable[..., Any]] = {
     "cnn": models.cnn,
     "lenet": models.lenet,
     "fedavg_cnn": models.fedavg_cnn,

@@ -107,7 +107,9 @@ def _share_or_file(text: str | None) -> float | Path | None:
 
 def _partition(text: str | None) -> Any:
     """Return a partition as ``load`` takes it: a text, or a user's function."""
-    return load_own(text) if is_own(text) and str(text).partition(":")[0] not in words()["partitions"] else text
+    if text is None or not is_own(text) or text.partition(":")[0] in words()["partitions"]:
+        return text
+    return load_own(text)
 
 
 def _refuse(options: ProblemOptions, names: tuple[str, ...], why: str) -> None:
@@ -123,13 +125,13 @@ def _name(text: str) -> str:
 
 def _metric(text: str) -> Callable[..., Any]:
     if text in _METRICS:
-        return getattr(metrics, text)  # type: ignore[no-any-return]
+        return getattr(metrics, text)
     if not is_own(text):
         raise ValueError(
             f"unknown metric {text!r}{nearest(text, _METRICS)}; known are {', '.join(_METRICS)}, and your own as "
             "FILE.py:NAME"
         )
-    return load_own(text)  # type: ignore[no-any-return]
+    return load_own(text)
 
 
 def _regularizer(text: str) -> prox.Regularizer:
@@ -138,6 +140,6 @@ def _regularizer(text: str) -> prox.Regularizer:
     if name not in known:
         raise ValueError(f"unknown regularizer {name!r}{nearest(name, known)}; known are {', '.join(known)}")
     try:
-        return getattr(prox, name)(*map(float, numbers))  # type: ignore[no-any-return]
+        return getattr(prox, name)(*map(float, numbers))
     except (TypeError, ValueError) as error:
         raise ValueError(f"regularizer {text!r} is not NAME:NUMBER, as in losac.prox: {error}") from None

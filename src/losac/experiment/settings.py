@@ -174,7 +174,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
 def find_optimizer(name: str) -> Callable[..., Any]:
     """Return the optax optimiser of a name, or a user's: a function that needs a step size and nothing else."""
     if is_own(name):
-        return load_own(name)  # type: ignore[no-any-return]
+        return load_own(name)
     import optax
 
     from losac._settings import nearest

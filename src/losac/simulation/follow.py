@@ -95,7 +95,7 @@ def follow(
                 continue
             there = goal is not None and goal.reached(recorder.metrics)
             if there:
-                recorder.conditions["rounds"] = recorder.last  # the run is complete
+                recorder.conditions["rounds"] = notify.last = recorder.last  # the run is complete
             if progress is not None:
                 progress(recorder.history())
             if notify(engine.kept) or there:

@@ -118,11 +118,11 @@ class Meter(NamedTuple):
                 at = visits.rounds - first
                 at, who = at[took[at]], visits.ids[took[at]]
                 parties = [(who, self.steps[index][who] if steps is None else steps[at], 1)]
-            for who, number, times in parties:
+            for who, number, rounds in parties:
                 rows = drawing.rows_drawn(phase.draw, self.sizes[who], number).sum()
                 gradients = cost.gradients_per_step * rows + cost.full_gradients * self.sizes[who].sum()
                 spent = {"bytes_up": cost.up * len(who), "bytes_down": cost.down * len(who), "gradients": gradients}
-                total += times * np.array([spent[name] for name in COSTS])
+                total += rounds * np.array([spent[name] for name in COSTS])
         return total
 
     def _drawn(self, phase_index: int, visits: Participation) -> tuple[np.ndarray, np.ndarray, int]:
