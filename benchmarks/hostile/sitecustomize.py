@@ -13,6 +13,7 @@ import time
 
 LOG = os.environ.get("LOSAC_HOSTILE")
 HELLOS = ("honest", "honest", "another's name", "a newline", "all rows", "another protocol")
+"""The first is honest: a name belongs to the first node that says it, and the run would lose the other client."""
 REPLIES = (
     "honest", "honest", "NaN", "infinity", "a million times", "a declared shape", "a declared header", "junk",
     "another dtype", "a cost", "another token", "another status", "lost", "an unused record", "no records", "too late",
@@ -39,7 +40,7 @@ def spoil(module):
     introduce, reply_content = module._introduce, module.reply_content
 
     def lie_about_itself(context, worker):
-        content, kind = introduce(context, worker), chosen(HELLOS)
+        content, kind = introduce(context, worker), chosen(HELLOS if os.path.exists(LOG) else HELLOS[:1])
         hello = content["hello"]
         if kind == "another's name":
             hello["name"] = "client-0"
