@@ -16,7 +16,7 @@ import numpy as np
 
 from losac._checks import is_number
 from losac._settings import POSITIVE, choice, count
-from losac.algorithms.privacy import parts
+from losac.algorithms.parts import parts
 from losac.algorithms.transform import Transform
 from losac.trees import Tree
 

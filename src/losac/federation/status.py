@@ -88,7 +88,7 @@ class Reporter:
             }
             for name, member in driver.book.members.items()
         }  # fmt: skip
-        metrics = next((line["metrics"] for line in reversed(log) if "metrics" in line), {})
+        metrics: dict[str, float] = next((line["metrics"] for line in reversed(log) if "metrics" in line), {})
         costs = {name: value for name, value in last.items() if isinstance(value, float | int) and name != "round"}
         self.write(
             state="running", run=driver.book.run, round=driver.book.round, attempts=max(len(log) - 1, 0),

@@ -53,7 +53,7 @@ def _parameters(cls: type[Algorithm], arguments: str) -> tuple[Parameter, ...]:
     for entry in re.split(r"\n(?=  \S)", arguments.rstrip()):
         names, _, meaning = entry.strip().partition(": ")
         meanings |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
-    refused = ("clip_norm", "local_optimizer") if cls.tailored_steps else ()
+    refused: tuple[str, ...] = ("clip_norm", "local_optimizer") if cls.tailored_steps else ()
     refused += ("aggregation",) if cls.server_rows else ()
     fields = [field for field in dataclasses.fields(cls) if field.init and field.name not in refused]
     return tuple(Parameter(f.name, _default(f), _allowed(f), meanings.get(f.name, "")) for f in fields)
