@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,6 +31,9 @@ from losac.simulation.sampling import Sampler
 from losac.task import Task, parameter_count
 from losac.trees import Array, Tree, map_trees
 
+SMALL_BATCH = 2**12
+"""On a CPU, vectorised members gather the numbers of their batches one by one; with more than this, one at a time is
+faster, although it has the overhead of every operation for each."""
 ROOM_PER_STATE = 3  # a state, its successor, and intermediate values
 
 
@@ -45,8 +49,9 @@ class SweptEngine:
         shape: ProgramShape | None = None,
     ) -> None:
         self.task, self.algorithms, self.seeds, self.options = task, algorithms, seeds, options
-        vectorised = parameter_count(task) <= SMALL or jax.default_backend() != "cpu"
         shape = shape or member_shape(task, algorithms[0], options)
+        small = parameter_count(task) <= SMALL and _batch_numbers(task, shape) <= SMALL_BATCH
+        vectorised = small or jax.default_backend() != "cpu"
         self.shape: ProgramShape = shape._replace(layout=Layout(options.sampled if vectorised else 1, 1))
         devices = 1 if vectorised else min(jax.local_device_count(), len(seeds))
         self.spread = Layout(len(seeds) if vectorised else 1, devices)
@@ -119,6 +124,11 @@ class SweptEngine:
 def member_shape(task: Task, algorithm: Algorithm, options: SimulationOptions) -> ProgramShape:
     """Return the static part of the program of members that differ from an algorithm in its numbers only."""
     return setup.checked_shape(task, algorithm, options.with_compute(layout=Layout(1, 1)))
+
+
+def _batch_numbers(task: Task, shape: ProgramShape) -> int:
+    """Return how many numbers the rows of the largest batch hold."""
+    return max(form.cut.rows for form in shape.client.phases) * math.prod(task.data.x.shape[1:])
 
 
 def fitting(task: Task, algorithm: Algorithm, options: SimulationOptions, shape: ProgramShape) -> int:
