@@ -154,7 +154,7 @@ class SecureClient(Client):
 
     def _enter(self, order: Order, known: dict[str, Any]) -> list[tuple[bytes, bool]]:
         """Keep the shares that came from others; return the masks of those who sent any."""
-        asked = f"{order.kind} {order.secure.hex()}"
+        asked = f"{order.kind} {order.accepted} {order.secure.hex()}"
         if "shared" not in known:
             raise RefusedError("it asks for a masked upload before any keys were shared")
         if "received" in known:
