@@ -40,6 +40,7 @@ def call(function: Callable[[Tree], Tree], params: Tree) -> Tree:
 
     Matrix products use the factors; any other use of such a leaf forms it.
 
+    >>> import jax.numpy as jnp
     >>> W, B, A = jnp.ones((3, 2)), jnp.ones((3, 1)), jnp.ones((1, 2))
     >>> call(lambda params: jnp.ones(3) @ params, LowRank(W, B, A))
     Array([6., 6.], dtype=float32)
