@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
     def _guards(self) -> commands.Guards:
         keys = self.home / "keys"
-        return commands.Guards(self.home / "submitters.json", self.home / "apps.txt", keys / "executor.secret")
+        return commands.Guards(keys / "submitters.json", self.home / "apps.txt", keys / "executor.secret")
 
     def _own(self, command: Sequence[str]) -> list[str]:
         """Return a command with the programs of this place."""
