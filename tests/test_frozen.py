@@ -263,3 +263,9 @@ def test_parts_of_any_model_are_trained_by_name():
         losac.models.freeze(whole, "layer")
     with pytest.raises(TypeError, match="trainable must be a name"):
         losac.models.freeze(whole, 3)
+
+
+def test_a_layer_may_be_called_value():
+    tree = {"block": {"value": {"kernel": np.ones(2)}, "kernel": np.ones(2)}}
+    names = [losac.models.frozen.dotted(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    assert names == ["block.kernel", "block.value.kernel"]

@@ -1,7 +1,7 @@
 """Federated LoRA: a small causal transformer, pretrained on one part of a text, learns the other parts by adapters.
 
 The text is Python's own documentation, which the standard library carries (``pydoc_data``). Short topics pretrain the
-transformer; each long topic is a client. Clients train adapters of rank 4 on the attention, send nothing else, and are
+transformer; each long topic is a client. Clients train adapters of rank 4 on queries, keys and outputs, send nothing else, and are
 judged on rows of their topic that no run has seen. Each method has the same step sizes to choose from, by other rows.
 
     python examples/gallery/09_lora.py [picture.png]
@@ -125,7 +125,7 @@ def main(
     text = split(clients, rows, letters)
     model, weights = pretrained(text, epochs)
     run = {"rounds": rounds, "clients_per_round": clients // 2, "eval_every": rounds}
-    attention = [f"block_*.{name}" for name in ("query", "key", "value", "output")]
+    attention = [f"block_*.{name}" for name in ("query", "key", "output")]
     tasks, models = {}, {}
     for name, train in (("A and B", "both"), ("B only", "b")):
         models[name] = losac.adapters.lora(model, RANK, attention, params=weights, train=train)

@@ -104,5 +104,8 @@ def is_chosen(trainable: Any, name: str, leaf: Any) -> bool:
 
 def dotted(path: Any) -> str:
     """Return a path in a tree as written in a module: ``layers.0.weight``."""
-    words = (getattr(key, "key", getattr(key, "name", getattr(key, "idx", key))) for key in path)
-    return ".".join(str(word) for word in words if str(word) not in ("value", "raw_value"))
+    last = (
+        getattr(path[-1], "name", None) if path else None
+    )  # what an nnx variable calls its array is no name of a layer
+    own = path[:-1] if last in ("value", "raw_value") else path
+    return ".".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in own)
