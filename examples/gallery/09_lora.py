@@ -1,8 +1,9 @@
 """Federated LoRA: a small causal transformer, pretrained on one part of a text, learns the other parts by adapters.
 
 The text is Python's own documentation, which the standard library carries (``pydoc_data``). Short topics pretrain the
-transformer; each long topic is a client. Clients train adapters of rank 4 on queries, keys and outputs, send nothing else, and are
-judged on rows of their topic that no run has seen. Each method has the same step sizes to choose from, by other rows.
+transformer; each long topic is a client. Clients train adapters of rank 4 on queries, keys and outputs, send nothing
+else, and are judged on rows of their topic that no run has seen. Each method has the same step sizes to choose from, by
+other rows.
 
     python examples/gallery/09_lora.py [picture.png]
 """
