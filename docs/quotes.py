@@ -113,7 +113,7 @@ QUOTES = (
     Quote(CHOOSING, "fair-iid", "with IID clients {bytes_place_mnist}, {bytes_place_har} and {bytes_place_esr} "
           "(`fair-iid`)", iid),
     Quote(CHOOSING, "table2", "fewer rounds in {first_long} of {cells} cells instead of {first_scaffold}, median loss "
-          "ratio {lower_long:.2f} instead of {lower_scaffold:.2f}, over the {ended} cells of which no seed diverged",
+          "ratio {lower_long:.2f} instead of {lower_scaffold:.2f}, over the {ended} cells where no seed diverged",
           table_2),
     Quote(CHOOSING, "table2", "on MNIST, M = {lost_m} with T = {lost_t} diverges in {lost} of {seeds} seeds, and with "
           "M = {low_m} and T = {low_t} a run ends at {low:.1%}", table_2),

@@ -23,7 +23,7 @@ AGAIN = "to be measured again"
 KINDS = {
     "changed": "Changed verdicts",
     "new": "Claims that were not judged before",
-    "gone": "No longer counted by themselves: repeats, and what the paper does not claim",
+    "gone": "No longer counted separately: repeats, and what the paper does not claim",
     "same": "Verdicts that stayed",
     AGAIN: "To be measured again",
 }

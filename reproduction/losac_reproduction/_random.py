@@ -1,4 +1,4 @@
-"""All random streams of the studies beside those of losac itself (:mod:`losac._random`), named in one file.
+"""All random streams of the studies, except those of losac itself (:mod:`losac._random`), named in one file.
 
 Changing a function here changes the results of the studies that use it.
 """

@@ -32,7 +32,7 @@ def lowrank_data(samples: int, rank: int) -> FederatedData:
 def lowrank_task(samples: int, rank: int, strength: float, threshold: float) -> Task:
     """Return min (1/N) Σ_i mean_j (⟨X, D_j⟩ − y_j)² + λ‖X‖_*, measured against the truth.
 
-    The truth and the threshold of the read-out travel as the one row of the test part, so that all ranks and λ share
+    The truth and the threshold of the read-out travel as the one row of the test part, so all ranks and λ share
     one compiled program; the ``test_loss`` of this row means nothing.
     """
     data = lowrank_data(samples, rank)

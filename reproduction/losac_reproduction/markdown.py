@@ -103,7 +103,7 @@ def answer_page(parts: Parts, missing: Sequence[str] = ()) -> str:
         "makes its steps as long as LoSAC's ([why](method.md)). *Tuned*: every method tuned on the same budget.",
         "*Sustained*: counted to the first of five evaluations in a row at the target, not to the first crossing; the",
         "column is at equal η, and *tuned* is sustained with the first crossings in brackets. Three numbers in a row",
-        "are MNIST, HAR and ESR, each with 9 cells in Table 2. Means and medians leave out the cells of which a seed",
+        "are MNIST, HAR and ESR, each with 9 cells in Table 2. Means and medians leave out the cells where a seed",
         "diverged.",
         "",
         "## Where our runs depart from the print", "",

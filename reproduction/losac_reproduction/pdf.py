@@ -39,7 +39,7 @@ TERMS = (
     "steps as long as LoSAC's. Tuned: every method tuned on the same budget, by sustained rounds, with the first "
     "crossings in brackets. Sustained: counted to the first of five evaluations in a row at the target instead of the "
     "first crossing, at equal η where nothing else is said. Three numbers in a row: MNIST, HAR and ESR, with nine "
-    "cells of Table 2 each. Means and medians leave out cells of which a seed diverged. Thresholds: page 4."
+    "cells of Table 2 each. Means and medians leave out cells where a seed diverged. Thresholds: page 4."
 )
 
 
@@ -171,7 +171,7 @@ def _table_2(parts: Parts) -> Sheet:
     sheet.table(columns, body, 6.5, groups, lined=False)
     sheet.paragraph(
         "Mean ± standard deviation over the seeds; N = 100 clients sorted by label, S = 10, η = 1e-4, He-normal "
-        "weights. Sustained: the first of five evaluations in a row at 85 % or more, whatever comes after them. †n: "
+        "weights. Sustained: the first of five evaluations in a row at 85 % or more, even if it falls below later. †n: "
         "the mean leaves out n seeds that diverged; ‡n: n seeds that never got there. At equal η LoSAC's steps are M "
         "times as long as SCAFFOLD's; with the server step M both are equally long.",
         CAPTION,

@@ -141,7 +141,7 @@ def flat(tree: Tree, lead: int = 0) -> Array:
     return jnp.concatenate([leaf.reshape(*leaf.shape[:lead], -1) for leaf in jax.tree.leaves(tree)], axis=-1)
 
 
-class Seen(NamedTuple):
+class Outlook(NamedTuple):
     """What the rounds that could follow a state look like; lists are over the local steps t = 0 … T − 1.
 
     With d = d_i^t over the clients and rounds played: the variance E‖d − E d‖²; E‖d‖²; E⟨d, ∇f(x)⟩, towards the
@@ -170,7 +170,7 @@ def look(
     state: RunState,
     ids: Array,
     keys: Array,
-) -> Seen:
+) -> Outlook:
     """Play one round for each row of ids and return what was seen; its first client's steps ``graded`` are graded."""
     algorithm = problem.algorithm.at(state.round)
     server = flat(algorithm.model(state.server))
@@ -203,7 +203,7 @@ def look(
     variance = jnp.maximum(square - (mean * mean).sum(-1), 0) * (number / max(number - 1, 1))
     along = (mean[0] @ g) ** 2 / (g @ g)
     bias = jnp.sqrt(jnp.maximum(mean[0] @ mean[0] - along, 0) / along)
-    return Seen(variance, square, towards, g @ g, spread, way, inner, length, size, bias)
+    return Outlook(variance, square, towards, g @ g, spread, way, inner, length, size, bias)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -29,8 +29,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
-
     from losac.trees import Array, Scalar
 
 _LAST = 2**31 - 1
@@ -129,7 +127,7 @@ def lie_key(of_phase: Array) -> Array:
     return _fold(of_phase, _LAST - 4)
 
 
-def lies(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+def lies(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Return what liars draw: a function of the key of a part of their uploads."""
     from jax import random
 

@@ -519,9 +519,9 @@ def test_table_2_names_what_is_unstable_and_what_a_mean_leaves_out():
             one.result[1] |= {"accuracy": 0.8}
     findings = table2.STUDY.findings(measured, FULL)
     assert "MNIST M = 5, T = 4 (1 of 3 seeds diverges, 1 of 3 seeds ends at 80.0 %)" in findings.summary
-    assert "(without 3 of 18 cells, of which a seed diverged)" in findings.summary
+    assert "(without 3 of 18 cells, where a seed diverged)" in findings.summary
     fewer, average, *_ = findings.claims
     assert "24 of 27 cells (MNIST 6 of 9, HAR 9 of 9, ESR 9 of 9)" in fewer.evidence
     assert "The means leave out MNIST M = 5, T = 2; MNIST M = 5, T = 4; MNIST M = 5, T = 6" in average.evidence
     lower = next(claim for claim in findings.claims if "lower loss" in claim.text)
-    assert "over the 24 and 24 of 27 cells of which no seed diverged" in lower.evidence
+    assert "over the 24 and 24 of 27 cells where no seed diverged" in lower.evidence

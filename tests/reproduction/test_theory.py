@@ -290,7 +290,7 @@ def test_a_lambda_that_grows_as_the_step_shrinks_is_named():
     lemma2 = next(c for c in lemmas.STUDY.findings([points, *slow], Options()).claims if c.where == "Lemma 2")
     assert lemma2.verdict == "fails"
     assert "0 of 2 states" in lemma2.evidence
-    assert "it goes as η^−1.00, so that no constant does" in lemma2.evidence
+    assert "it goes as η^−1.00, so no constant does" in lemma2.evidence
 
 
 def test_the_grid_goes_on_where_the_best_step_is_its_shortest_or_longest(monkeypatch):

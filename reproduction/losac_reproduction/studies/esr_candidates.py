@@ -23,7 +23,7 @@ def affine(shift: Any, scale: Any) -> Prepare:
 
 
 def by_row(shift: Callable[[Array], Any], scale: Callable[[Array], Any]) -> Fit:
-    """Return a way that shifts and divides each row by numbers of its own."""
+    """Return a way that shifts and divides each row by its own numbers."""
 
     def prepare(x: Array) -> Array:
         return affine(shift(x)[:, None], scale(x)[:, None])(x)

@@ -103,7 +103,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     near |= {key: Offset() for key in lost if key not in near}
     ordered = sorted(near, key=lambda key: near[key].loss)
     best = ordered[0]
-    figure = Figure("esr", "Gradient descent on ESR beside the paper's cells", partial(_draw, flows, ordered[:4]))
+    figure = Figure("esr", "Gradient descent on ESR and the paper's cells", partial(_draw, flows, ordered[:4]))
     summary = f"Nearest of {len(near)} by gradient descent: {', '.join(best)} ({near[best].words})."
     return Findings(summary, (), [_table(ordered, near)], [figure])
 

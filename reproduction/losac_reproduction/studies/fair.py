@@ -130,7 +130,7 @@ def _partial(name: str) -> bool:
 
 
 def measure(data: str, partition: str, method: str, rounds: int, seeds: list[int], short: bool) -> dict[str, Any]:
-    """Tune a method, then run its best settings; a method all of whose trials diverge is said to have failed."""
+    """Tune a method, then run its best settings; if all its trials diverge, it is said to have failed."""
     from losac.report.profile import profile
     from losac.tuning import AllDivergedError, suggest
 
@@ -279,7 +279,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     figures = [
         Figure("fair-rounds", "Sustained rounds: until the first of five evaluations in a row at the target, every "
                "method tuned, the best at the top. Points: mean; bars: 95 % confidence interval over the seeds; blue: "
-               "LoSAC; vertical ticks: mean of the first crossings. Methods of which a seed did not stay at the "
+               "LoSAC; vertical ticks: mean of the first crossings. Methods with a seed that did not stay at the "
                "target are named below the panel.",
                lambda: _draw(settings, _rounds, "sustained rounds to the target", log=True)),
         Figure("fair-accuracy", "Test accuracy after the last round, every method tuned, the best at the top. Points: "

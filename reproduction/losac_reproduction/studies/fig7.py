@@ -79,12 +79,12 @@ LOOKS = {
     "exact": "losac_exact",
     "fedadmm-exact": "fedadmm_exact",
 }
-"""Whose look a variant has, where it is not that of its own name."""
+"""The method that lends a variant its look, where that is not the one of its name."""
 WHERE = "Low rank matrix estimation, Fig. 7"
 MARGIN = 1.05
 """An error counts as larger than another where it is so by 5 %."""
 LARGE = 1.5
-"""An error counts as large beside another where it is half as much again, a rank where it is a quarter off, or two."""
+"""An error counts as large against another if it is half as much again, a rank where it is a quarter off, or two."""
 CLAIMS = (
     Statement(
         "LoSAC-Prox has the smallest recovery error.",
@@ -123,7 +123,7 @@ CLAIMS = (
 DEGRADED = Statement(
     "FedADMM is substantially degraded by partial participation.", WHERE,
     "not testable if not reached | holds if cheaper | holds in part if worse | fails", "{evidence}",
-    "Degraded: its error is half as much again as with all clients, at every rank and in every form in which FedADMM "
+    "Degraded: its error is half as much again as with all clients, at every rank and in every form where FedADMM "
     "with all clients is stable; holds if so also after as many visits to each client, in part if only after as many "
     "rounds.",
 )  # fmt: skip

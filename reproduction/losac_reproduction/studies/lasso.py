@@ -1,7 +1,7 @@
 """The lasso, the paper's first example of a nonsmooth problem, which it names but does not run.
 
 As it is printed: f_i(x) = (1/n_i) Σ (xᵀd − y)² and Ψ = λ‖x‖₁, with sampled clients and blocks. The rows of the clients
-and the weights behind them differ, so that every f_i has an optimum of its own. Every method takes the best step of
+and the weights behind them differ, so every f_i has its own optimum. Every method takes the best step of
 one grid, and the composite optimum, which is known to rounding, is what all that are exact must reach.
 """
 
@@ -195,7 +195,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     ]  # fmt: skip
     columns = ("method", "best step", "distance from the optimum", "nonzero weights", f"rounds to {NEAR:g}")
     note = (
-        f"N = {CLIENTS}, S = {SAMPLED}, M = {BLOCKS}, T = {STEPS}, {DIM} weights of which {NONZERO} are behind the "
+        f"N = {CLIENTS}, S = {SAMPLED}, M = {BLOCKS}, T = {STEPS}, {DIM} weights, {NONZERO} of them behind the "
         f"data, λ = {STRENGTH:g}. Step in units of 1/L, for LoSAC as printed S/(NML). Nonzero: above {COUNTED:g}. The "
         "prox step as printed minimises f + (S/NM)Ψ instead."
     )

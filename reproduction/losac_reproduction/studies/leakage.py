@@ -317,7 +317,7 @@ def _table(rows: Sequence[Audited]) -> ResultTable:
         "between the client's rows and what is known of their span. Recovered rows in decibels (PSNR), the median over "
         "all rows in their best order; *recognised*: the share of rows with 20 dB or more; *no attack*: the mean of "
         "each row's class, over rows that no client holds, "
-        "with the labels told."
+        "with the labels known."
     )
     return ResultTable("audit", "What a server learns of a client", columns, body, note)
 

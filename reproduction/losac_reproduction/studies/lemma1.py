@@ -34,7 +34,7 @@ MEMBERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 """Name → legend, algorithm, settings."""
 OURS = ("losac", "exact", "default")
 LOOKS = {"exact": "losac_exact", "default": "losac_damped"}
-"""Whose look a variant of LoSAC has."""
+"""The method that lends a variant of LoSAC its look."""
 TITLES = {
     "quadratic": "least squares",
     "a9a": "logistic regression, a9a",

@@ -274,7 +274,7 @@ def _grows(rounds: Rounds) -> str:
             (short, most), (long, least) = min(noise.items()), max(noise.items())
             said += (
                 f" On {TITLES[problem]} the first state, which is the same for every step, needs a λ' of {least:.2g} "
-                f"at η = {long:g} and of {most:.2g} at {short:g}: it goes as η^{power:.2f}, so that no constant does."
+                f"at η = {long:g} and of {most:.2g} at {short:g}: it goes as η^{power:.2f}, so no constant does."
             )
     return said
 

@@ -270,7 +270,7 @@ def _noise_table(cases: Sequence[Defended]) -> ResultTable:
         if c.noise is not None and not (c.where == "server" and not c.noise)
     ]  # fmt: skip
     note = (
-        "z: the noise multiplier. ε at δ = 10⁻⁵, for ten rounds in which a client takes part, of 100 with 100 of 1000 "
+        "z: the noise multiplier. ε at δ = 10⁻⁵, for ten rounds that a client takes part in, of 100 with 100 of 1000 "
         "clients: against the server, and against whoever sees only what it sends out (docs/privacy.md). Recovered: "
         "PSNR of the strongest attack, in ten rounds with all clients; noise at the server is no protection from it. "
         "The clipping bounds are medians of clients' own first uploads, which ε does not cover; the attacks do not "

@@ -306,7 +306,7 @@ def enough(partitioner: Partitioner) -> Partitioner:
     return deal
 
 
-class Share:
+class RelativeAccuracy:
     """The accuracy, in units of that of another model."""
 
     def __init__(self, accuracy: Callable[..., Any], reference: float) -> None:
@@ -325,7 +325,7 @@ def _relative(whole: FederatedData, seed: int) -> tuple[Task, Task]:
         made = classification(
             softmax_regression(DIM, CLASSES), train, test=test, reduction="mean", weights="samples"
         )  # fmt: skip
-        share = Share(made.metrics["accuracy"], accuracy_of(best, test))
+        share = RelativeAccuracy(made.metrics["accuracy"], accuracy_of(best, test))
         return dataclasses.replace(made, metrics={METRIC["synthetic"]: share})
 
     return task(aside), task(whole.test)
@@ -584,7 +584,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     caption = (
         "Rounds and MB sent up until the target was sustained, every method tuned for rounds (left) and for bytes "
         "(right), the best at the top: those that contact only sampled clients. Points: mean; bars: 95 % interval over "
-        "seeds and draws; blue: LoSAC. Methods of which a run did not reach the target are left out."
+        "seeds and draws; blue: LoSAC. Methods with a run that did not reach the target are left out."
     )
     figures = [
         Figure(f"rank-{data}-{_file(where)}", f"{_title(where)}. {caption}", partial(_draw, where, rounds, up))

@@ -1,7 +1,7 @@
 """What Figs. 2 to 5 share: one problem, a few algorithms at one step size, their curves, and the claims about them.
 
-Beside the paper's six algorithms runs SCAFFOLD with a server step of M, whose steps are as long as LoSAC's at equal η:
-a lead that LoSAC has over SCAFFOLD but not over this one is the step's, not the method's.
+Besides the paper's six algorithms we run SCAFFOLD with a server step of M: its steps are as long as LoSAC's at equal η,
+so a lead that LoSAC has over SCAFFOLD but not over this one is the step's, not the method's.
 """
 
 from __future__ import annotations

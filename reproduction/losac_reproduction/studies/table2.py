@@ -42,7 +42,7 @@ CLAIMS = (
         "the steps equally long, in {fair_wins} ({fair_each}) and {fair_stay_wins} ({fair_stay_each}). The paper has "
         "all {cells}.{never}",
         "Holds if it needs fewer rounds in four of five cells, by first crossings and by sustained rounds, at equal η "
-        "and with equally long steps: the paper's claim is of every cell, so that both counts must agree. A seed that "
+        "and with equally long steps: the paper's claim is of every cell, so both counts must agree. A seed that "
         "never gets there loses to all that do.",
         Headline(
             "fewer rounds than SCAFFOLD to 85 %", "{cells} of {cells} cells", "{wins} ({wins_short})",
@@ -93,7 +93,7 @@ CLAIMS = (
         "not testable if not ended | holds only at equal step size if lower < 0.95 <= fair_lower | "
         "holds if fair_lower < 0.95 | fails",
         "Median ratio of the losses at round {at}: {lower:.2f} at η = 1e-4 (the paper's {paper_lower:.2f}), "
-        "{fair_lower:.2f} with equally long steps, over the {ended} and {fair_ended} of {cells} cells of which no seed "
+        "{fair_lower:.2f} with equally long steps, over the {ended} and {fair_ended} of {cells} cells where no seed "
         "diverged."
         "{unstable}",
         "Holds if the median ratio over the cells is below 0.95 with equally long steps too.",
@@ -220,7 +220,7 @@ def conclude(frame: pd.DataFrame, options: Options) -> Findings:
     columns = ("data", "initial weights", "loss, median", "loss, mean", "accuracy, points", "rounds to 85 %", "cells")
     note = (
         "|ours − the paper's| over the cells of LoSAC and SCAFFOLD, medians where not said otherwise, relative but for "
-        "the accuracy; ours is the mean over the seeds. *Cells*: those of which no seed diverged; the others are left "
+        "the accuracy; ours is the mean over the seeds. *Cells*: those where no seed diverged; the others are left "
         "out of losses and accuracies."
     )
     title = "Distance from the paper's Table 2"
@@ -294,7 +294,7 @@ def _table(found: CellRuns, data: str, start: str) -> ResultTable:
         )  # fmt: skip
     note = (
         "Mean ± standard deviation over the seeds; *the paper's* belongs to the column before it. *Sustained*: the "
-        "first of five evaluations in a row at 85 % or more, whatever comes after them. Loss and accuracy at round "
+        "first of five evaluations in a row at 85 % or more, even if it falls below later. Loss and accuracy at round "
         f"{found.at}, the paper's at round 500."
     )
     title = f"{data.upper()}, {WEIGHTS[start]} initial weights"
@@ -318,7 +318,7 @@ def _summary(found: CellRuns, distances: Mapping[str, Mapping[str, CellDistance]
 def _without(one: CellDistance) -> str:
     """Say how many cells a mean or median leaves out."""
     left_out = one.of - one.cells
-    return f" (without {left_out} of {one.of} cells, of which a seed diverged)" if left_out else ""
+    return f" (without {left_out} of {one.of} cells, where a seed diverged)" if left_out else ""
 
 
 def _numbers(found: CellRuns) -> dict[str, Any]:
@@ -388,7 +388,7 @@ def _never(found: CellRuns, table: Sequence[tuple[str, int, int]]) -> str:
 
 
 def _losses(found: CellRuns, table: Sequence[tuple[str, int, int]]) -> dict[str, Any]:
-    """Return the median ratios of losses over the cells of which no seed diverged, and how many these are."""
+    """Return the median ratios of losses over the cells where no seed diverged, and how many these are."""
 
     def ratios(rival: str) -> np.ndarray:
         pairs = [[mean(found.loss[d, method, m, t, START]) for method in ("losac", rival)] for d, m, t in table]
@@ -403,7 +403,7 @@ def _losses(found: CellRuns, table: Sequence[tuple[str, int, int]]) -> dict[str,
 
 
 def _later(found: CellRuns, table: Sequence[tuple[str, int, int]]) -> str:
-    """Name the cells in which LoSAC is first to hold the target, and a run of it does not hold it to the end."""
+    """Name the cells where LoSAC is first to hold the target, and a run of it does not hold it to the end."""
     speed = _speeds(found.stayed, "scaffold", table)
     won = {cell for cell, v in zip(table, speed) if v > 1}
     names = [one.told for one in unstable(found) if one.method == "losac" and (one.data, one.m, one.t) in won]
@@ -411,7 +411,7 @@ def _later(found: CellRuns, table: Sequence[tuple[str, int, int]]) -> str:
 
 
 class Unstable(NamedTuple):
-    """A cell of which some seeds diverged, or ended below the target although they had held it.
+    """A cell where some seeds diverged, or ended below the target although they had held it.
 
     ``lost`` of ``seeds`` seeds diverged; ``ends`` are the accuracies of those that fell.
     """

@@ -1,7 +1,7 @@
 """Theorem 1: how fast LoSAC and its rivals converge, and how its rounds depend on T and S.
 
 On strongly convex problems with sampled clients and sampled blocks, in double precision, to 1e-10 of the way to an
-optimum that is known to rounding. Every method's step size is the best of the same grid, which goes on where the best
+optimum that is known to rounding. Every method's step size is the best of the same grid, which continues where the best
 lies on its edge.
 """
 
@@ -69,9 +69,9 @@ CLAIMS = (
         "fails if h < 0 | not testable",
         "As printed, h is never positive: over all α, β and μ ≤ L it is at most {h:.2f} ST·L(|D| + N)/N² with the "
         "paper's |D| and N, and the appendix's condition asks for μ/L ≥ {needed:.1f}. The theorem says nothing then, "
-        "whatever LoSAC does.",
+        "no matter what LoSAC does.",
         "Holds if the h that the appendix derives can be positive for some α, β > 0 and μ ≤ L.",
-        Headline("Theorem 1 as it is derived", "h > 0", "h ≤ {h:.2f} ST·L(|D| + N)/N²"),
+        Headline("Theorem 1 as derived", "h > 0", "h ≤ {h:.2f} ST·L(|D| + N)/N²"),
     ),
     Statement(
         "LoSAC converges at a speed of O(1/R), with sampled clients and blocks and a constant number of local steps.",
@@ -452,7 +452,7 @@ def _numbers(rates: Rates) -> dict[str, Any]:
 
 
 def _exponents(fits: Fits) -> dict[str, Any]:
-    """Return the exponents of T, all of which would have to be −1."""
+    """Return the exponents of T, which would all have to be −1."""
     mine = {problem: fit for (problem, letter), fit in fits.items() if letter == "T"}
     values = [fit[f"{kind}_exponent"] for fit in mine.values() for kind in KINDS]
     there = [value for value in values if value is not None]

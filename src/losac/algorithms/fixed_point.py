@@ -1,4 +1,4 @@
-"""Uploads as whole numbers of a step, so that their sum is exact: what secure aggregation adds up under masks.
+"""Uploads as whole numbers of a step: their sum is exact: what secure aggregation adds up under masks.
 
 Reference: K. Bonawitz et al., *Practical secure aggregation for privacy-preserving machine learning*, CCS 2017.
 """

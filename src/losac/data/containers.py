@@ -84,7 +84,7 @@ def _idx_folder(folder: Path) -> dict[str, Array]:
 
 
 def _idx_pair(path: Path) -> dict[str, Array]:
-    """Return the images of a file and the labels of the file beside it."""
+    """Return the images of a file and the labels of the file next to it."""
     beside = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
     if "images-idx3" not in path.name or not beside.is_file():
         raise DataError(f"{path} has no labels beside it; name the files …-images-idx3-ubyte and …-labels-idx1-ubyte")

@@ -47,7 +47,7 @@ class Recorder:
         self.spent = np.zeros(len(COSTS))
         self.diverged: int | None = None
         self.expected: frozenset[str] | None = None
-        """The names of the series that the record goes on with."""
+        """The names of the series that the record continues."""
         self.blame = ""
         """Why it diverged, if the step size is not to blame."""
         if earlier is not None:
@@ -98,7 +98,7 @@ class Recorder:
                     self.metrics[name].append(value)
 
     def _check_series(self, names: Collection[str]) -> None:
-        """Refuse to go on with a record of other series, which would become unequally long."""
+        """Refuse to continue a record of other series, which would become unequally long."""
         if self.expected is not None and self.expected != set(names):
             raise ValueError(
                 f"the given history is of a run that measured {', '.join(sorted(self.expected))}, and this one "

@@ -225,7 +225,7 @@ def _check_sections(experiment: Any) -> None:
 
 
 def _make_way(claim: FolderClaim, overwrite: bool) -> bool:
-    """Refuse a folder that holds what the run would replace, unless it may; return that there is none to go on with."""
+    """Refuse a folder that holds what the run would replace, unless it may; return that there is none to continue."""
     if overwrite or claim.begun:
         return False
     if any((claim.folder / name).exists() for name in (ABOUT, CHECKPOINTS)):

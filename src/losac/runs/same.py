@@ -1,4 +1,4 @@
-"""The check that a run goes on as what it was: what its folder recorded of it, against what it would be now."""
+"""The check that a run continues as what it was: what its folder recorded of it, against what it would be now."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from losac.simulation.simulate import simulate
 from losac.task import Task
 
 
-class Estimate(NamedTuple):
+class RunEstimate(NamedTuple):
     """What a run of some rounds will take: seconds before its first round, and seconds per round with evaluations."""
 
     rounds: int
@@ -46,7 +46,7 @@ def estimate(
     run: RunOptions | None = None,
     compute: ComputeOptions | None = None,
     **options: Unpack[SimulateKeywords],
-) -> Estimate:
+) -> RunEstimate:
     """Return how long :func:`losac.simulate` will take with these arguments, by running to its first evaluation.
 
     Rounds are timed after the program is compiled; a machine that others use too gives no more than the order.
@@ -62,4 +62,4 @@ def estimate(
     tried = min(rounds, int(run.eval_every))
     history = simulate(task, algorithm, replace(run, rounds=tried, until=None), compute)
     start, end = history.seconds[0], history.seconds[-1]
-    return Estimate(rounds, float(start), float(end - start) / tried)
+    return RunEstimate(rounds, float(start), float(end - start) / tried)

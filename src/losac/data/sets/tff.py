@@ -1,4 +1,4 @@
-"""The HDF5 files of TensorFlow Federated: ``examples/CLIENT/FIELD``, in an archive .tar.bz2 or beside it."""
+"""The HDF5 files of TensorFlow Federated: ``examples/CLIENT/FIELD``, in an archive .tar.bz2 or next to it."""
 
 import os
 import tarfile
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def unpacked(archive: Path, member: str) -> Path:
-    """Return a file of an archive, unpacked beside it; it is unpacked once."""
+    """Return a file of an archive, unpacked next to it; it is unpacked once."""
     path = archive.with_name(member)
     if path.is_file() and path.stat().st_mtime >= archive.stat().st_mtime:
         return path

@@ -87,7 +87,7 @@ def _is_own(loss: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """The loss as a metric, in the form in which it is evaluated."""
+    """The loss as a metric, in the form that is evaluated."""
 
     objective: Objective
 
