@@ -273,6 +273,7 @@ def test_what_is_completed_is_what_there_is():
     from losac.data.sources import SOURCES
     from losac.experiment.generate import current_words
     from losac.experiment.options import MODELS
+    from losac.experiment.settings import OBJECTS
     from losac.experiment.words import FILE, words
     from losac_reproduction import STUDIES, command
     from losac_reproduction.command import study_names
@@ -289,8 +290,8 @@ def test_what_is_completed_is_what_there_is():
     assert names(completion.attack_names("")) == list(ATTACKS)
     assert names(completion.attack_names("dlg,row")) == ["dlg,rowspace"]
     for name, kind in ALGORITHMS.items():
-        fields = {f"{name}:{field.name}=" for field in dataclasses.fields(kind) if field.init} - {f"{name}:uploads="}
-        assert set(names(completion.algorithm_names(f"{name}:"))) == fields
+        known = {field.name for field in dataclasses.fields(kind) if field.init} - set(OBJECTS)
+        assert set(names(completion.algorithm_names(f"{name}:"))) == {f"{name}:{field}=" for field in known}
     assert names(completion.algorithm_names("losac:scaling=exact,sc")) == []
     assert names(completion.algorithm_names("losac:blocks=3,sc")) == ["losac:blocks=3,scaling="]
 

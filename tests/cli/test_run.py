@@ -243,7 +243,7 @@ def test_a_run_goes_on_without_its_file(small, tmp_path):
 def test_what_resume_needs_is_said(tmp_path):
     assert "--out DIR" in refused("run", "--resume")
     assert "--out DIR" in refused("compare", "--resume")
-    assert "one of both" in refused("run", "--resume", "--overwrite", "--out", str(tmp_path))
+    assert "only one of them" in refused("run", "--resume", "--overwrite", "--out", str(tmp_path))
 
 
 def test_an_error_with_overwrite_loses_nothing(small, tmp_path):

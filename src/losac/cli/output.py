@@ -33,7 +33,7 @@ _MADE = (b'name="generator" content="losac', PICTURE_CREATOR.encode(), b"losac a
 def check_replaceable(path: Path, overwrite: bool) -> None:
     """Refuse to replace a folder, or a file that losac has not made, unless it was asked to."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the path of a file")
+        raise ValueError(f"{path} is a folder; give a file")
     if path.is_file() and not overwrite and not is_made_here(path):
         raise ValueError(f"{path} is there and was not made by losac; give another file, or --overwrite to replace it")
 
