@@ -15,7 +15,7 @@ Measure = Literal["rounds", "best", "last"]
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchmarkRow:
     """One row of a table: an algorithm on a problem, and the published number; None if there is none to cite."""
 
     name: str
@@ -26,7 +26,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Benchmark:
     """A named setting.
 
     Attributes:
@@ -47,7 +47,7 @@ class Setting:
     metric: str
     target: float | None
     measure: Measure
-    rows: tuple[Row, ...]
+    rows: tuple[BenchmarkRow, ...]
 
 
 def names() -> list[str]:
@@ -55,7 +55,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def read_setting(name: str) -> Setting:
+def read_setting(name: str) -> Benchmark:
     """Return a setting by its name.
 
     >>> read_setting("fedavg_mnist_2nn").rows[0].published
@@ -66,7 +66,7 @@ def read_setting(name: str) -> Setting:
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     shared = {section: content.get(section, {}) for section in ("problem", "simulation")}
     rows = tuple(
-        Row(
+        BenchmarkRow(
             row["name"],
             row.get("algorithm", content["bench"].get("algorithm", "fedavg")),
             None if row.get("published") is None else float(row["published"]),
@@ -77,4 +77,4 @@ def read_setting(name: str) -> Setting:
     )
     about = content["bench"]
     told = {key: about[key] for key in ("version", "title", "paper", "differences", "metric", "measure")}
-    return Setting(name=name, target=about.get("target"), rows=rows, **told)
+    return Benchmark(name=name, target=about.get("target"), rows=rows, **told)

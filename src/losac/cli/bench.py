@@ -17,7 +17,7 @@ from losac.cli.progress import progress
 from losac.experiment.fields import SIMULATION, Option
 
 if TYPE_CHECKING:
-    from losac.bench import Row, Setting
+    from losac.bench import Benchmark, BenchmarkRow
     from losac.history import History
 
 _LIST_EPILOG = """Examples:
@@ -108,7 +108,7 @@ def run(
     return _answer(setting, chosen, found, out, stopped)
 
 
-def _run(row: Row, seed: int, given: Mapping[str, Any], folder: Path | None, shown: bool) -> History:
+def _run(row: BenchmarkRow, seed: int, given: Mapping[str, Any], folder: Path | None, shown: bool) -> History:
     import losac
     from losac.cli.run import sections
     from losac.experiment.options import Experiment
@@ -130,7 +130,7 @@ def _run(row: Row, seed: int, given: Mapping[str, Any], folder: Path | None, sho
             return error.history
 
 
-def _measured(setting: Setting, history: History) -> float | None:
+def _measured(setting: Benchmark, history: History) -> float | None:
     """Return what a run says about its row; None if it never reached the target."""
     if setting.measure == "rounds":
         assert setting.target is not None
@@ -141,7 +141,7 @@ def _measured(setting: Setting, history: History) -> float | None:
 
 
 def _answer(
-    setting: Setting, rows: list[Row], found: Mapping[str, list[History]], out: Path | None, stopped: bool
+    setting: Benchmark, rows: list[BenchmarkRow], found: Mapping[str, list[History]], out: Path | None, stopped: bool
 ) -> Answer:
     import numpy as np
 
@@ -175,7 +175,7 @@ def _answer(
     return Answer(data, text, paths=files, hint="" if out else NOTHING_SAVED, complaints=complaints, code=code)
 
 
-def _shown(setting: Setting, value: float | None) -> str:
+def _shown(setting: Benchmark, value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if setting.measure == "rounds" else f"{100 * value:.1f} %"

@@ -15,7 +15,7 @@ Weights = dict[str, Array]
 EPSILON = 1e-5
 
 
-class Keys:
+class LayerKeys:
     """Hands out a new key for each layer's weights."""
 
     def __init__(self, key: Array) -> None:

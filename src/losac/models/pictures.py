@@ -13,7 +13,7 @@ from jax import Array
 
 from losac._checks import check_count, check_flag
 from losac.models.built import _check_sizes as check_sizes
-from losac.models.layers import Keys, apply_dense, by_patches, dense, filters, max_pool
+from losac.models.layers import LayerKeys, apply_dense, by_patches, dense, filters, max_pool
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ConvNet:
 
     def init(self, key: Array) -> dict[str, Any]:
         """Draw the filters and the dense layers."""
-        keys = Keys(key)
+        keys = LayerKeys(key)
         pairs = zip((self.shape[2], *self.channels), self.channels)
         stack = [{"w": filters(keys(), self.size, a, b), "b": jnp.zeros(b)} for a, b in pairs]
         sizes = (math.prod(self._left()) * self.channels[-1], *self.hidden, self.classes)

@@ -18,7 +18,16 @@ from losac._checks import check_choice, check_count, check_number
 from losac._settings import BELOW_ONE
 from losac.models.built import Model
 from losac.models.built import _check_sizes as check_sizes
-from losac.models.layers import Keys, apply_dense, batch_norm, convolve, dense, filters, group_norm, scale_and_shift
+from losac.models.layers import (
+    LayerKeys,
+    apply_dense,
+    batch_norm,
+    convolve,
+    dense,
+    filters,
+    group_norm,
+    scale_and_shift,
+)
 from losac.models.trained import Trained
 from losac.trees import Tree, map_trees
 
@@ -64,7 +73,7 @@ class ResNet:
 
     def init(self, key: Array) -> dict[str, Any]:
         """Draw the filters; the last normalisation of a block starts at zero, so that blocks start as identities."""
-        keys, blocks = Keys(key), []
+        keys, blocks = LayerKeys(key), []
         for a, b, stride in self._plan():
             block = {"one": filters(keys(), 3, a, b), "norm one": scale_and_shift(b), "two": filters(keys(), 3, b, b)}
             block["norm two"] = map_trees(jnp.zeros_like, scale_and_shift(b))

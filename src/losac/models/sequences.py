@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from losac._checks import check_choice, check_count, check_flag
-from losac.models.layers import Keys, apply_dense, attend, dense, layer_norm, normal, scale_and_shift
+from losac.models.layers import LayerKeys, apply_dense, attend, dense, layer_norm, normal, scale_and_shift
 
 Cell = Literal["lstm", "gru"]
 
@@ -36,7 +36,7 @@ class Recurrent:
 
     def init(self, key: Array) -> dict[str, Any]:
         """Draw the embedding, the cells and the last layer."""
-        keys, gates = Keys(key), {"lstm": 4, "gru": 3}[self.cell]
+        keys, gates = LayerKeys(key), {"lstm": 4, "gru": 3}[self.cell]
         sizes = [self.embedding, *[self.hidden] * self.layers]
         cells = [
             {
@@ -107,7 +107,7 @@ class Transformer:
 
     def init(self, key: Array) -> dict[str, Any]:
         """Draw the embeddings, the layers and the last layer."""
-        keys, width = Keys(key), self.width
+        keys, width = LayerKeys(key), self.width
         layers = [
             {
                 "norm one": scale_and_shift(width),
