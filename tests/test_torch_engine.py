@@ -106,6 +106,12 @@ def assert_same(algorithm: Any, vectorize: bool | None = None, **options: Any) -
     assert_equal(in_torch(algorithm, vectorize=vectorize, **options), compiled(algorithm, **options), exact)
 
 
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_robust_aggregation_is_the_compiled_simulators(vectorize: bool):
+    robust = A.scaffold(0.1 / CURVATURE, 3, 2, aggregation=(A.nearest_mixing(1), A.coordinate_median()))
+    assert_same(robust, vectorize, dtype="float64")
+
+
 @pytest.mark.parametrize("entry", ONE_EACH, ids=lambda e: e.name)
 def test_every_algorithm_arrives_where_the_compiled_simulator_does(entry: Entry):
     sampled = N if entry.random_blocks == REFUSED else SAMPLED

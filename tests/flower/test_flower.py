@@ -80,6 +80,15 @@ def test_clients_of_unequal_sizes_and_shuffled_batches_are_the_simulators_too(tm
     assert distance(there.params, here.params) < 1e-5
 
 
+def test_clients_are_told_over_the_wire_which_share_of_their_upload_was_used(tmp_path):
+    """Otherwise the server's sum would not be that of the clients' states any more."""
+    robust = SCAFFOLD.replace(aggregation=(A.trimmed_mean(1),))
+    here = losac.simulate(PROBLEM.task, robust, rounds=ROUNDS, clients_per_round=3, eval_every=ROUNDS)
+    there = federate(robust, tmp_path, 3, "float32", rules={"fewest": 3})
+    assert distance(there.params, here.params) < 1e-5
+    assert float((tmp_path / "server" / "invariant.json").read_text().split(":")[1].rstrip("}")) < 1e-5
+
+
 def test_compressed_uploads_travel_compressed(tmp_path):
     data = losac.data.load("digits", clients=4, partition="dirichlet:1.0")
     task = losac.classification(losac.models.softmax_regression(64, 10), data)
