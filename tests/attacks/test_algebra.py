@@ -332,5 +332,5 @@ def test_a_model_with_a_state_is_refused():
     def loss(params, batch, state):
         return task.loss(params, batch), state
 
-    with pytest.raises(ValueError, match="without state or key"):
+    with pytest.raises(ValueError, match="without state, key"):
         watch(losac.Task(loss, task.params, task.data, state=np.zeros(1)), A.dsgd(ETA), rounds=1)

@@ -131,7 +131,7 @@ def other_value(setting, value):
         "uploads": (A.qsgd(4),),
     }
     known |= {"weighting": "average", "blocks": 3, "clients_per_round": 4, "rho": 7.0, "server_step": 0.5}
-    known |= {"first": 0.5, "memory": "round", "horizon": 7, "step_size": 0.37}
+    known |= {"first": 0.5, "memory": "round", "horizon": 7, "step_size": "auto" if value == "a number" else 0.37}
     known |= {"batch_size": 4, "local_steps": 7, "epochs": 2, "clip_norm": 1.0, "local_optimizer": optax.sgd}
     return known[setting]
 

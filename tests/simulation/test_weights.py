@@ -85,8 +85,9 @@ LEAVING = {
 LEAVING = {
     name: algorithm
     for name, algorithm in LEAVING.items()
-    if algorithm.server_rows or type(algorithm).credit is not Algorithm.credit
+    if (algorithm.server_rows or type(algorithm).credit is not Algorithm.credit) and not algorithm.aggregation
 }
+"""Without robust rules, whose weights depend on all that took part."""
 SUMS = ("phi", "c", "h", "mean")
 """The fields of the servers' states that are sums over what clients hold, or over what the server keeps for them."""
 

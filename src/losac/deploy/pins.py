@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import io
 import re
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from losac._files import editing, make_folder, write_whole
 _LINE = re.compile(r"([0-9a-f]{64})(?:\s+(.*))?")
 
 _SECRET = ("credentials.yaml", "submitters.json", "federation.json")
+_PACKING = threading.Lock()
+"""Which warnings are shown is a setting of the process, not of a thread."""
 
 
 def app_digest(app: Path) -> str:
@@ -30,7 +33,7 @@ def packed(app: Path) -> bytes:
     """Return an app as Flower packs it; refuse one that would take a token or the folder of a federation along."""
     from flwr.cli.build import build_fab_from_disk
 
-    with warnings.catch_warnings():
+    with _PACKING, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of Flower's own calls
         content: bytes = build_fab_from_disk(app)
     with zipfile.ZipFile(io.BytesIO(content)) as files:
