@@ -87,7 +87,7 @@ LEAVING = {
     for name, algorithm in LEAVING.items()
     if (algorithm.server_rows or type(algorithm).credit is not Algorithm.credit) and not algorithm.aggregation
 }
-"""Without robust rules, whose weights depend on all that took part."""
+"""Without robust rules: the weights of those who stay depend on the client that left, so they are not as without it."""
 SUMS = ("phi", "c", "h", "mean")
 """The fields of the servers' states that are sums over what clients hold, or over what the server keeps for them."""
 
