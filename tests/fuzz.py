@@ -38,7 +38,7 @@ import jax
 import numpy as np
 
 import losac
-from fuzz_compositions import Composition, compose
+from fuzz_compositions import Composition, compose, draw_devices
 from fuzz_recount import recount
 from losac._compat import enable_x64
 from losac.algorithms import Algorithm, Federation
@@ -221,7 +221,7 @@ def swept(c: Composition, run: losac.History) -> None:
 def laid_out(c: Composition, run: losac.History) -> None:
     """Another layout gives the same numbers."""
     sampled = c.run["clients_per_round"]
-    layout = Layout(int(c.checks.integers(1, sampled + 1)), int(c.checks.integers(1, 3)), bool(c.checks.integers(2)))
+    layout = Layout(int(c.checks.integers(1, sampled + 1)), draw_devices(c.checks), bool(c.checks.integers(2)))
     other = losac.simulate(c.task, c.algorithm, **{**c.run, "layout": layout})
     assert_near(other, run, f"{layout} gives other numbers")
 

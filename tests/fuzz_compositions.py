@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -251,13 +252,27 @@ def draw_run(rng: Rng, algorithm: Algorithm, task: losac.Task, sampled: int, eve
     if algorithm.table and not (algorithm.uploads or algorithm.aggregation) and rng.random() < 0.3:
         run["table_dtype"] = str(rng.choice(["bfloat16", "float16", "float32"]))
     if rng.random() < 0.4:
-        run["layout"] = Layout(int(rng.integers(1, sampled + 1)), int(rng.integers(1, 3)))
+        run["layout"] = Layout(int(rng.integers(1, sampled + 1)), draw_devices(rng))
     fixed = algorithm.at(0).draw_steps(0.5) is None and not algorithm.same_steps and "local_steps" not in run
-    if fixed and algorithm.draw.steps != 0 and rng.random() < 0.15:
+    if fixed and algorithm.draw.steps != 0 and rng.random() < 0.15 and takes_steps(algorithm):
         run["random_steps"] = f"{rng.integers(1, 3)}:{rng.integers(3, 6)}"
     if rng.random() < 0.1:
         run["until"] = "loss=-1e9"  # which no run reaches
     return run
+
+
+def draw_devices(rng: Rng) -> int:
+    """Draw the number of devices: one or, where they are there, two."""
+    return min(int(rng.integers(1, 3)), jax.local_device_count())
+
+
+def takes_steps(algorithm: Algorithm) -> bool:
+    """Whether the method has local steps whose number may be drawn."""
+    try:
+        algorithm.replace(local_steps=2)
+    except ValueError:
+        return False
+    return True
 
 
 class Turns:
