@@ -11,6 +11,7 @@ import numpy as np
 from fuzz_compositions import Composition
 from losac._compat import enable_x64
 from losac.algorithms.compression import Qsgd, RandomK, TopK, _Sparsifier
+from losac.algorithms.fixed_point import FixedPoint
 from losac.algorithms.power_sgd import PowerSgd
 from losac.simulation.sampling import make_sampler
 
@@ -125,7 +126,8 @@ def upload_bytes(c: Composition, phase: Phase, leaves: list[tuple[int, ...]], wo
     arrays = [math.prod(shape) for shape in shapes]
     total = word * sum(arrays)
     for transform in c.algorithm.transforms():
-        if not own and not (phase is MEASURING and isinstance(transform, TopK)):
+        everywhere = isinstance(transform, FixedPoint) or (phase is MEASURING and isinstance(transform, TopK))
+        if not own and not everywhere:
             continue
         if isinstance(transform, Qsgd):
             total = sum(n * (1 if transform.levels <= 127 else 2) + word for n in arrays)
@@ -134,6 +136,8 @@ def upload_bytes(c: Composition, phase: Phase, leaves: list[tuple[int, ...]], wo
             total = sum(sparse_bytes(transform, n, word) for n in cuts)
         elif isinstance(transform, PowerSgd):
             total = sum(factored_bytes(transform, shape, word) for shape in shapes)
+        elif isinstance(transform, FixedPoint):
+            total = 8 * sum(arrays)  # whole numbers modulo 2^64, whatever the run's precision
         else:
             total = word * sum(arrays)
     return total
