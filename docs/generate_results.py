@@ -5,7 +5,7 @@
 Nothing is measured here: verdicts, tables and figures are concluded again from each part's ``results.csv.gz``, which
 ``losac reproduce`` wrote (the command is named in its ``results.json``). To take in new results, copy both
 from the part's folder to docs/results/PART/ and run this. It also fills the numbers of the results into the sentences
-of other pages (docs/quotes.py), and writes docs/numbers.md.
+of other pages (docs/quotes.py), and writes docs/numbers.md and docs/bench.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench_page import bench_page
 from numbers_page import numbers_page
 from quotes import fill_pages
 from verdicts_page import verdicts_page
@@ -32,6 +33,7 @@ def pages(parts: Parts, missing: Sequence[str] = ()) -> Iterator[tuple[Path, str
     yield DOCS / "reproduction.md", answer_page(parts, missing)
     yield DOCS / "numbers.md", numbers_page(parts)
     yield DOCS / "verdicts.md", verdicts_page(parts)
+    yield DOCS / "bench.md", bench_page()
     for name, part in parts.items():
         yield DOCS / "reproduction" / f"{name}.md", study_section(part, f"../results/{name}")
 

@@ -19,7 +19,7 @@ def docs():
     """The scripts of docs/, and what follows from the stored results."""
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        names = ("generate_results", "quotes", "sources", "numbers_page", "verdicts_page")
+        names = ("generate_results", "quotes", "sources", "numbers_page", "verdicts_page", "bench_page")
         modules = {name: importlib.import_module(name) for name in names}
     finally:
         sys.path.remove(str(ROOT / "docs"))
