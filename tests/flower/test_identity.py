@@ -19,7 +19,7 @@ from flower_loop import LoopGrid, loop
 from losac.federation import owner, requests
 from losac.federation.book import RefusedError
 from losac.federation.checkpoint import members
-from losac.flower import Rules, Strategy
+from losac.flower import Rules, Strategy, transport
 from problems import quadratic
 
 A = losac.algorithms
@@ -154,3 +154,22 @@ def test_a_vault_is_one_clients(tmp_path):
         with pytest.raises(RefusedError, match="belongs to"):
             owner.claim(tmp_path, run_name, name, key)
     assert (tmp_path / "owner").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_mute_node_holds_the_others_up_less_and_less(monkeypatch):
+    """Everybody waits while it is asked who it is: 5 minutes, then again after ever longer rests."""
+
+    class Mute(LoopGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            return []
+
+    clock = [0.0]
+    faked = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(transport, "time", faked)
+    asking, waited = transport.FlowerTransport(Mute({1: None}, None), None, 300.0), 0.0
+    while clock[0] < 6 * 3600:
+        began = clock[0]
+        assert asking.peers() == []
+        waited += clock[0] - began
+        clock[0] += 10
+    assert waited < 0.13 * clock[0], "it was a third"

@@ -35,6 +35,8 @@ ERRORS = {
     5: "it is offline", 7: "it does not run this app: is the app pinned there?", 8: "the process of its app died",
 }  # fmt: skip
 """What Flower's error codes mean here."""
+LONGEST_REST = 3600.0
+"""Seconds after which a node that does not say who it is is asked again at the latest."""
 MARGIN = 60.0
 """Seconds that a message stays valid after its deadline."""
 
@@ -52,17 +54,23 @@ class FlowerTransport:
     def __init__(self, grid: Grid, setting: Setting, patience: float = 60.0, *, node_keys: bool = True) -> None:
         self.grid, self.setting, self.patience, self.node_keys = grid, setting, patience, node_keys
         self.known: dict[int, Peer] = {}
+        self.asked: dict[int, int] = {}
         self.ask_again: dict[int, float] = {}
 
     def peers(self) -> Iterable[Peer]:
         """Return the clients that are connected; nodes not met before are asked who they are.
 
-        A node that does not say so is left alone for a while. Nodes with keys are all returned: the book decides which
-        of them has a name. Of two nodes without keys and with one name the later counts.
+        A node that does not say so is left alone, each time for twice as long: all others wait while it is asked. Nodes
+        with keys are all returned: the book decides which of them has a name. Of two nodes without keys and with one
+        name the later counts.
         """
         online, now = self._online(), time.monotonic()
         unknown = [node for node in online if node not in self.known and self.ask_again.get(node, now) <= now]
-        self.ask_again |= dict.fromkeys(unknown, now + 2 * self.patience)
+        for node in unknown:
+            self.asked[node] = self.asked.get(node, 0) + 1
+            self.ask_again[node] = now + min(
+                self.patience * 2 ** self.asked[node], max(LONGEST_REST, 2 * self.patience)
+            )
         hello = RecordDict({"hello": ConfigRecord(versions())})
         messages = [self._message(hello, MessageType.QUERY, node, self.patience) for node in unknown]
         for node, reply in self._send(dict(zip(unknown, messages)), self.patience).items():
