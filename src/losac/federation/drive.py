@@ -132,7 +132,7 @@ class Driver:
         """Go through the phases of a round, and keep what follows from them."""
         self._go_through(attempt, present)
         if not attempt.void:
-            self.keep(self._accepted(attempt))
+            self.keep(self._accepted(attempt)._replace(answered=tuple(attempt.own)))
         else:
             LOG.warning("this attempt at the round does not count: %s", attempt.void)
             if attempt.book.bounds != self.book.bounds:
