@@ -260,6 +260,8 @@ def main() -> None:
     parser.add_argument("--json", help="where to keep the numbers; what is there already is not measured again")
     given = parser.parse_args()
     kept: dict[str, Any] = {}
+    if given.json and given.rules:
+        parser.error("--json keeps whole tables: leave out --rules")
     if given.json:
         try:
             with open(given.json) as file:
@@ -278,7 +280,7 @@ def main() -> None:
             drifts(data, given.eta or LENGTH / curvature(task, clients_per_round=SAMPLED) / STEPS)
             continue
         for name in given.methods.split(","):
-            key = f"{partition} {name}, {given.rounds} rounds, seeds {given.seeds}, rows {given.rows}, {given.rules}"
+            key = f"{partition} {name}; {given.rounds} rounds; seeds {given.seeds}; rows {given.rows}"
             if key not in kept:
                 kept[key] = measure(task, name, [int(s) for s in given.seeds.split(",")], given.rounds, chosen)
                 if given.json:
