@@ -54,7 +54,7 @@ def write(folder: Path, method: str, clients: int = 2) -> Path:
     return app
 
 
-def until(federation: LocalFederation, run: str, out: Path, rounds: int, seconds: float = 240) -> None:
+def until(federation: LocalFederation, run: str, out: Path, rounds: int, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while round_of(out) < rounds:
         told = read_status(out)  # the file; asking Flower starts a process
@@ -120,7 +120,7 @@ def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(t
     assert federation.status(runs["scaffold"])["status"] == "finished:stopped"
     runs["scaffold"] = federation.resume(runs["scaffold"])
     for method in METHODS:
-        assert federation.wait(runs[method], 300)["status"] == "finished:completed", federation.log(runs[method])
+        assert federation.wait(runs[method], 600)["status"] == "finished:completed", federation.log(runs[method])
         outcome = conclude(apps[method], outs[method])
         assert outcome.rounds == ROUNDS[method]
         assert outcome.difference < 1e-5
