@@ -22,8 +22,8 @@ The accuracies behind [robust aggregation](robust.md): methods, rules and attack
 the numbers themselves.
 
 The setting, the rules and the attacks are those of that page: 20 clients, 10 per round, 2 liars in all, 60 rounds.
-Accuracy in %, the mean of the last five evaluations and of the seeds; bold where a rule holds, that is, ends at most five
-points below the plain mean of a federation without the liars. Each section says which command measured it; with
+Accuracy in %, the mean of the last five evaluations and of the seeds; bold where a rule holds, that is, ends at most
+five points below the plain mean of a federation without the liars. Each section says which command measured it; with
 `--json digits.json`, and so on, `python benchmarks/robust_summary.py digits.json har.json mnist.json` writes this page.
 """
 

@@ -256,6 +256,8 @@ class World:
         there = [name for name in self.workers if name not in self.gone and not self.chance("client away", 0.5)]
         return [Peer(name, BLOCKS, int(name[1:])) for name in there]
 
+    def doubt(self, peer: Peer) -> None: ...
+
     def exchange(self, orders: Any, deadline: Any) -> Exchanged:
         replies: dict[str, Reply] = {}
         for name, order in orders.items():
