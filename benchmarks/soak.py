@@ -117,6 +117,7 @@ def main() -> None:
             print(f"{time.time() - began:6.0f} s, round {samples[-1]['round']}: {what} killed and back", flush=True)
         if arguments.hostile:
             lying(federation, None)
+            run = hurt(federation, "server", app, out, run)  # a new one asks all nodes at once who they are
         if round_of(out) < last:
             federation.stop_run(run)
             run = federation.resume(run, {"rounds": round_of(out) + 2})
