@@ -125,6 +125,9 @@ class Processes:
 
         return [Peer("client-0", 1, 0)]
 
+    def doubt(self, peer: Any) -> None:
+        """Nobody else is there."""
+
     def exchange(self, orders: Any, deadline: float | None) -> Any:
         """Let the client answer in a process."""
         from losac.federation.drive import Exchanged

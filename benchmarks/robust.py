@@ -109,11 +109,19 @@ class AnyLie(lies.Attackers):
             y = jnp.where(self.which == k, one.labels(y, liar), y) if isinstance(one, lies.LabelFlip) else y
         return y
 
-    def corrupt(self, key: Any, uploads: Any, lie: Any, active: Any, recorded: Any) -> Any:
+    def start(self, upload: Any, clients: int) -> Any:
+        """Remember what each would."""
+        return tuple(one.start(upload, clients) for one in self.lies)
+
+    def learn(self, memory: Any, key: Any, uploads: Any, present: Any) -> Any:
+        """Learn as each would."""
+        return tuple(one.learn(own, key, uploads, present) for one, own in zip(self.lies, memory, strict=True))
+
+    def corrupt(self, key: Any, uploads: Any, present: Any, recorded: Any, memory: Any = ()) -> Any:
         """Lie as the chosen attack does."""
         found = uploads
-        for k, one in enumerate(self.lies):
-            sent = one.corrupt(key, uploads, lie, active, recorded)
+        for k, (one, own) in enumerate(zip(self.lies, memory, strict=True)):
+            sent = one.corrupt(key, uploads, present, recorded, own)
             found = map_trees(lambda a, b, k=k: jnp.where(self.which == k, b, a), found, sent)
         return found
 
@@ -186,7 +194,8 @@ def drift(data: losac.FederatedData, method: Any, lie: Any, rounds: int = 60, ev
             steps = [Step(clients[i].gradient(j), j) for j in drawn.tolist()]
             sent.append(walk(method, local, server, (), steps, tables[i]).upload)
         uploads = map_trees(lambda *a: np.stack(a), *sent)
-        total, shares = map_trees(np.asarray, judge(_random.lie_key(_random.run_key(r)), uploads, np.isin(ids, liars)))
+        there = lies.Present(ids, np.isin(ids, liars), np.ones(SAMPLED, bool))
+        total, shares = map_trees(np.asarray, judge(_random.lie_key(_random.run_key(r)), uploads, there))
         server = method.update(here, server, Received(total, np.float64(SAMPLED)))
         for k, i in enumerate(ids) if method.acknowledges else ():
             used = accepted(sent[k], map_trees(lambda a, k=k: a[k], told(shares, method.recorded)))
@@ -199,11 +208,10 @@ def drift(data: losac.FederatedData, method: Any, lie: Any, rounds: int = 60, ev
     return found
 
 
-def method_sums(method: Any, lie: Any, key: Any, uploads: Any, liars: Any) -> Any:
+def method_sums(method: Any, lie: Any, key: Any, uploads: Any, present: Any) -> Any:
     """Return what the server uses of some uploads after the lies, and the shares."""
-    everybody = jnp.ones(SAMPLED, bool)
-    sent = uploads if lie is None else lie.corrupt(key, uploads, liars, everybody, method.recorded)
-    return tuple(aggregate(method.aggregation, key, sent, everybody, method.recorded))
+    sent = uploads if lie is None else lie.corrupt(key, uploads, present, method.recorded)
+    return tuple(aggregate(method.aggregation, key, sent, present.active, method.recorded))
 
 
 def drifts(data: losac.FederatedData, eta: float) -> None:
@@ -252,6 +260,8 @@ def main() -> None:
     parser.add_argument("--json", help="where to keep the numbers; what is there already is not measured again")
     given = parser.parse_args()
     kept: dict[str, Any] = {}
+    if given.json and given.rules:
+        parser.error("--json keeps whole tables: leave out --rules")
     if given.json:
         try:
             with open(given.json) as file:
@@ -270,7 +280,7 @@ def main() -> None:
             drifts(data, given.eta or LENGTH / curvature(task, clients_per_round=SAMPLED) / STEPS)
             continue
         for name in given.methods.split(","):
-            key = f"{partition} {name}"
+            key = f"{partition} {name}; {given.rounds} rounds; seeds {given.seeds}; rows {given.rows}"
             if key not in kept:
                 kept[key] = measure(task, name, [int(s) for s in given.seeds.split(",")], given.rounds, chosen)
                 if given.json:

@@ -86,6 +86,7 @@ def main() -> None:
     )  # fmt: skip
     config = (app / "pyproject.toml").read_text().replace("deadline = 120", f"deadline = {arguments.deadline}")
     config = config.replace('recovery = "resync"', f'recovery = "{arguments.recovery}"')
+    config = config.replace("patience = 300", f"patience = {arguments.deadline}")  # a liar may never say who it is
     (app / "pyproject.toml").write_text(config.replace("attempts = 20", "attempts = 100"))
     lies = arguments.folder / "lies.txt"
     began, kills, samples, last = time.time(), dict.fromkeys(KINDS, 0), [], arguments.rounds - 2
@@ -116,6 +117,7 @@ def main() -> None:
             print(f"{time.time() - began:6.0f} s, round {samples[-1]['round']}: {what} killed and back", flush=True)
         if arguments.hostile:
             lying(federation, None)
+            run = hurt(federation, "server", app, out, run)  # a new one asks all nodes at once who they are
         if round_of(out) < last:
             federation.stop_run(run)
             run = federation.resume(run, {"rounds": round_of(out) + 2})

@@ -256,6 +256,8 @@ class World:
         there = [name for name in self.workers if name not in self.gone and not self.chance("client away", 0.5)]
         return [Peer(name, BLOCKS, int(name[1:])) for name in there]
 
+    def doubt(self, peer: Peer) -> None: ...
+
     def exchange(self, orders: Any, deadline: Any) -> Exchanged:
         replies: dict[str, Reply] = {}
         for name, order in orders.items():
@@ -417,10 +419,12 @@ def largest_error(method: str, kind: str, naive: bool = False, schedules: int = 
     return worst
 
 
-def write_table(path: str) -> None:
-    """Measure every kind of fault separately, and write a page."""
-    methods = ("losac, paper", "losac, exact", "scaffold", "feddyn", "fedadmm")
-    lines = [
+TABULATED = ("losac, paper", "losac, exact", "scaffold", "feddyn", "fedadmm")
+
+
+def head() -> list[str]:
+    """Return the page up to the table's rows."""
+    return [
         "# Faults and sums\n",
         "How far faults drive the server's sums away from what the clients hold, with [the protocol](protocol.md) and "
         "without it. For readers who want to see whether the protocol is needed.\n",
@@ -429,11 +433,18 @@ def write_table(path: str) -> None:
         "happens with a chance of 0.3 at every opportunity (double precision, four clients, two per round, "
         "resync). The last column is LoSAC as most code would run it: clients keep what they last computed, and "
         "the server adds up what comes back. Measured by `python tests/faults.py --table docs/faults.md`.\n",
-        f"| fault | {' | '.join(methods)} | losac, without the protocol |",
-        f"|---|{'---|' * (len(methods) + 1)}",
+        f"The random schedules of `python tests/faults.py --schedules` draw from all {len(KINDS)} faults at once, and "
+        f"from {len(METHODS)} methods: {'; '.join(METHODS)}.\n",
+        f"| fault | {' | '.join(TABULATED)} | losac, without the protocol |",
+        f"|---|{'---|' * (len(TABULATED) + 1)}",
     ]
+
+
+def write_table(path: str) -> None:
+    """Measure every kind of fault separately, and write a page."""
+    lines = head()
     for kind in KINDS:
-        cells = [f"{largest_error(method, kind):.0e}" for method in methods]
+        cells = [f"{largest_error(method, kind):.0e}" for method in TABULATED]
         cells.append(f"{largest_error('losac, exact', kind, naive=True):.0e}")
         lines.append(f"| {kind} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)

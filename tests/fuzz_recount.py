@@ -109,10 +109,17 @@ def one_round(c: Composition, r: int, ids: np.ndarray) -> np.ndarray:
         who = range(len(sizes)) if phase.everyone else ids.tolist()
         for i in who:
             up = upload_bytes(c, phase, leaves, word, own)
-            down = word * (phase.down * model + phase.scalars_down)
+            down = word * (phase.down * model + phase.scalars_down + (told(c, phase, len(leaves)) if own else 0))
             rows = local_rows(c, r, i) if phase.per_step else 0.0
             found += (up, down, phase.per_step * rows + phase.full * sizes[i])
     return found
+
+
+def told(c: Composition, phase: Phase, arrays: int) -> int:
+    """Return how many numbers a client is told of what a robust server used: one for each array that it records."""
+    if not c.algorithm.acknowledges:
+        return 0
+    return len(c.algorithm.recorded) * arrays or phase.up * arrays + phase.scalars_up
 
 
 def upload_bytes(c: Composition, phase: Phase, leaves: list[tuple[int, ...]], word: int, own: bool) -> int:

@@ -61,6 +61,8 @@ class Recorded(FlowerTransport):
     def peers(self) -> list[Peer]:
         return [Peer(name, 2, int(name[1:])) for name in self.clients]
 
+    def doubt(self, peer: Peer) -> None: ...
+
     def exchange(self, orders: Any, deadline: Any) -> Exchanged:
         found = {}
         for name, order in orders.items():

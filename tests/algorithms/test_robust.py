@@ -163,6 +163,7 @@ def test_a_rule_is_linear_in_each_entry_and_each_part_is_weighed_on_its_own(rule
         (lambda: run(A.fedavg(0.1), attackers=attackers.alie(1, about="record")), "record nothing"),
         (lambda: run(A.feddyn(0.1, alpha=1.0), attackers=attackers.alie(1, about="model")), "record all"),
         (lambda: run(A.fedavg(0.1), attackers=attackers.alie(7)), "there are only 6 clients"),
+        (lambda: attackers.mimic(1, warm_up=0), "warm_up=0 must be a number of rounds"),
         (lambda: run(A.fedavg(0.1), attackers="alie"), "must be some of losac.simulation.attackers"),
         (
             lambda: run(A.losac(0.1, blocks=2, aggregation=(A.coordinate_median(),)), table_dtype="bfloat16"),
@@ -178,9 +179,16 @@ def test_what_cannot_work_is_refused_with_the_reason(make: Any, words: str):
 # --- laws of the attacks
 
 
+def present(clients: Any, liars: int = F) -> attackers.Present:
+    """Clients that are all there, of whom the last lie."""
+    return attackers.Present(
+        np.asarray(clients), np.arange(len(clients)) >= len(clients) - liars, np.ones(len(clients), bool)
+    )
+
+
 def corrupted(attack: attackers.Attackers, v: np.ndarray, liars: int = F) -> np.ndarray:
-    lie = np.arange(len(v)) >= len(v) - liars
-    return np.asarray(attack.corrupt(_random.any_key(), v, lie, np.ones(len(v), bool), ()))
+    there = present(np.arange(len(v)), liars)
+    return np.asarray(attack.corrupt(_random.any_key(), v, there, ()))
 
 
 def test_what_liars_send():
@@ -198,10 +206,33 @@ def test_what_liars_send():
         np.testing.assert_array_equal(found[: N - F], honest)
     noise = corrupted(attackers.noise(F, scale=3.0), vectors(0, 4000), 2000)[2000:]
     assert abs(noise.std() / (3 * np.sqrt((vectors(0, 4000)[:2000] ** 2).mean())) - 1) < 0.05
-    mimicked = corrupted(attackers.mimic(F), v)[N - F :]
-    assert any((mimicked == row).all() for row in honest)
-    same = np.tile(v[:1], (N, 1))
-    np.testing.assert_array_equal(corrupted(attackers.mimic(F), same), same)
+
+
+def test_mimics_learn_a_direction_and_then_copy_one_client():
+    """The transcription of the warm-up, with clients that differ from round to round; then the order is frozen."""
+    attack, key, clients = attackers.mimic(F, warm_up=3), _random.any_key(), 12
+    memory, t, rng = attack.start(np.zeros(DIM), clients), 0, np.random.default_rng(0)
+    m, z, places, order = np.zeros(DIM), np.asarray(_random.lies(_random.part_key(key, 0), (DIM,), float)), {}, []
+    for r in range(6):
+        ids, v = rng.choice(clients, N, replace=False), vectors(r)
+        there = present(ids)
+        memory = attack.learn(memory, key, v, there)
+        sent = np.asarray(attack.corrupt(key, v, there, (), memory))
+        honest = v[: N - F]
+        if r < 3:
+            m = (t * m + honest.mean(0)) / (1 + t)
+            u = sum((row - m) * ((row - m) @ z) for row in honest)
+            z = (t * z + u / np.linalg.norm(u)) / (1 + t)
+            z, t = z / np.linalg.norm(z), t + 1
+            places |= dict(zip(ids[: N - F].tolist(), (honest - m) @ z))
+            order = sorted(places, key=places.get, reverse=True)
+            assert max(honest @ z) == pytest.approx(sent[-1] @ z)
+        first = next(i for i in order if i in ids[: N - F])
+        np.testing.assert_array_equal(sent, [*honest, *[v[ids.tolist().index(first)]] * F])
+    same = np.tile(vectors()[:1], (N, 1))
+    there = present(np.arange(N))
+    memory = attack.learn(attack.start(same[0], N), key, same, there)
+    np.testing.assert_array_equal(attack.corrupt(key, same, there, (), memory), same)
 
 
 @pytest.mark.parametrize("epsilon", [3.4, 3.6])
@@ -247,6 +278,30 @@ def test_one_trajectory_on_any_layout_and_from_any_store(tmp_path: Any):
             np.testing.assert_allclose(found.params, one.params, rtol=1e-11)
     swept = losac.sweep(QUADRATIC.task, robust, {}, [0], attackers=liars, **{k: RUN[k] for k in list(RUN)[:4]})
     np.testing.assert_allclose(swept.members[0].params, one.params, rtol=1e-11)
+
+
+def test_what_liars_remember_is_a_part_of_the_state(tmp_path: Any):
+    """A run in pieces, and one whose states are paged in, goes on with the same order of clients."""
+    method, liars = A.losac(STEP, 3, 2, scaling="exact"), attackers.mimic(1, warm_up=2)
+    whole = run(method, attackers=liars, keep_state=True)
+    half = run(method, attackers=liars, rounds=3, eval_every=3, keep_state=True)
+    rest = run(method, attackers=liars, rounds=2, eval_every=2, state=half.state)
+    np.testing.assert_array_equal(whole.params, rest.params)
+    paged = run(method, attackers=liars, store=str(tmp_path))
+    np.testing.assert_allclose(whole.params, paged.params, rtol=1e-11)
+    assert {int(part.rounds) for part in whole.state.memory[0].values()} == {2}
+    assert not np.array_equal(whole.params, run(method, attackers=attackers.mimic(1)).params)
+
+
+def test_bytes_count_what_clients_are_told():
+    """One number for each array that a client records, or one for each of its entries."""
+    method = A.losac(STEP, 3, 2, scaling="exact")
+    rules = (), ROBUST[1], (A.trimmed_mean(1),)
+    spent = [run(method.replace(aggregation=rule)).bytes_down[-1] for rule in rules]
+    visits, size = 5 * 4, QUADRATIC.task.init_params(None).size
+    assert np.diff(spent).tolist() == [8 * visits, 8 * visits * (size - 1)]
+    silent = (A.trimmed_mean(1, acknowledged=False),)
+    assert run(method.replace(aggregation=silent)).bytes_down[-1] == spent[0]
 
 
 def test_liars_about_the_record_leave_the_model_part_alone_and_their_lies_stay_in_the_sum():

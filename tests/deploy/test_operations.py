@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 import urllib.request
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 pytest.importorskip("flwr")
@@ -144,6 +148,40 @@ def test_units_start_the_guarded_programs_and_nothing_else(tmp_path):
     assert all("UMask=0077" in files[name] and "NoNewPrivileges=yes" in files[name] for name in starts)
     assert tomllib.loads(files["node-config.toml"])["state-dir"] == "/var/lib/losac/state"
     assert "is not overwritten" in refused("deploy", "services", str(tmp_path), "--server", "a")
+
+
+def test_systemd_accepts_the_units(tmp_path):
+    """Unknown keys and values, and programs that are not there; nothing is started."""
+    if (verifier := shutil.which("systemd-analyze")) is None:
+        pytest.skip("no systemd-analyze on this machine")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("python", "losac", "flower-superexec"):
+        (programs / name).symlink_to(sys.executable)
+    done = losac("deploy", "services", str(tmp_path), "--server", "a.example.org", "--programs", str(programs))
+    assert done.exit_code == 0, done.output
+
+    def verified() -> str:
+        command = [verifier, "verify", "--man=no", *map(str, sorted(tmp_path.glob("*.service")))]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stderr
+
+    assert verified() == ""
+    unit = tmp_path / "losac-superlink.service"
+    unit.write_text(unit.read_text().replace("PrivateTmp=yes", "PrivateTemp=yes"))
+    assert "Unknown key" in verified()
+
+
+def test_compose_files_keep_to_the_specification(tmp_path):
+    import yaml
+
+    done = losac("deploy", "services", str(tmp_path), "--server", "10.0.0.1", "--kind", "compose")
+    assert done.exit_code == 0, done.output
+    schema = json.loads((Path(__file__).parent / "compose_schema.json").read_text())
+    for name in ("compose.server.yaml", "compose.node.yaml"):
+        content = yaml.safe_load((tmp_path / name).read_text())
+        jsonschema.validate(content, schema)
+    with pytest.raises(jsonschema.ValidationError, match="'volume' was unexpected"):
+        jsonschema.validate({"services": {"a": {"image": "losac", "volume": []}}}, schema)
 
 
 def test_containers_publish_the_clients_port_alone(tmp_path):

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import losac.algorithms as A
 from catalogue import CATALOGUE, Regime
-from faults import CLIENTS, METHODS, START, Killed, QuickWorker, World, run_schedule
+from faults import CLIENTS, METHODS, START, Killed, QuickWorker, World, head, run_schedule
 from losac.federation import durable, membership, rounds
 from losac.federation.book import RefusedError, Rules
 from losac.federation.checkpoint import load_book, save_book
@@ -32,6 +32,7 @@ from losac.federation.work import Assignment, Message
 from losac.prox import zero
 from losac.simulation.sampling import Uniform
 from losac.trees import map_trees
+from paths import ROOT
 
 RECOVERIES = ("ledger", "resync", "reset")
 SUMMING = ("losac, paper", "losac, exact", "scaffold", "feddyn", "fedadmm")
@@ -396,3 +397,8 @@ def test_what_a_client_holds_is_the_sum_of_its_credits(entry):
     back = setting.shifted(book._replace(server=there), map_trees(lambda a: -a, other))
     map_trees(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-14), back, book.server)
     np.testing.assert_array_equal(setting.algorithm.model(there), setting.algorithm.model(book.server))
+
+
+def test_the_page_on_faults_counts_what_the_schedules_draw_from():
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert page.startswith("\n".join(head())), "run python tests/faults.py --table docs/faults.md"

@@ -6,17 +6,24 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+pytest.importorskip("Crypto")
 
 from commands import losac
 from losac.deploy.app import write_app
-from losac.deploy.demo import conclude, hurt, round_of
+from losac.deploy.demo import conclude, hurt, read_log, round_of, simulated_beside
 from losac.deploy.errors import DeployError
 from losac.deploy.local import LocalFederation
-from losac.deploy.processes import members, read_records
+from losac.deploy.processes import members, read_records, terminate
+from losac.federation import durable
+from losac.federation.secure.identity import make_identity, write_peers
+from losac.federation.secure.rules import PEERS
 from losac.federation.status import read_status
+from losac.history import treefile
 
 pytestmark = pytest.mark.processes
 ROUNDS = {"losac": 3, "scaffold": 2, "mime_svrg": 1}
@@ -28,38 +35,75 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("federation")
     caching = {"LOSAC_PROGRAMS": "on", "LOSAC_CACHE": str(folder / "cache")}  # every message starts a process
     caching["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"  # where nothing is optimised none takes JAX's second
-    running = LocalFederation(folder, 2, environment=caching, timeout=120)
+    running = LocalFederation(folder, 3, environment=caching, timeout=120)
     with running:
         yield running
         seen = list(read_records(running.folder.pids).values())
-        assert len(seen) == 4
+        assert len(seen) == 5
     assert [member for record in seen for member in members(record)] == []
     assert set(running.processes().values()) == {None}
 
 
-def write(folder: Path, method: str) -> Path:
+def write(folder: Path, method: str, clients: int = 2) -> Path:
     settings = {"step_size": 2e-4, "local_steps": 3, "blocks": 3}
+    app = folder / f"app_{method}_{clients}"
     write_app(
-        folder / f"app_{method}", algorithm=method, settings=settings, data="digits", model="softmax",
-        partition="dirichlet:0.3", clients=2, clients_per_round=2, rounds=3,
+        app, algorithm=method, settings=settings, data="digits", model="softmax",
+        partition="dirichlet:0.3", clients=clients, clients_per_round=clients, rounds=3,
     )  # fmt: skip
-    return folder / f"app_{method}"
+    return app
 
 
-def until(federation: LocalFederation, run: str, out: Path, rounds: int, seconds: float = 240) -> None:
+def until(federation: LocalFederation, run: str, out: Path, rounds: int, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while round_of(out) < rounds:
-        assert not federation.status(run)["status"].startswith("finished"), federation.log(run)[-2000:]
+        told = read_status(out)  # the file; asking Flower starts a process
+        assert told is None or not told["state"].startswith(("finished", "ended")), federation.log(run)[-2000:]
         assert time.monotonic() < end, federation.log(run)[-2000:]
         time.sleep(0.5)
 
 
-def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(federation, tmp_path):
+def test_real_processes_sum_under_masks(federation, tmp_path):
+    """The model is that of the plain simulation up to the quantiser, and the sums are equal in whole numbers."""
+    states = [federation.folder.state(number) for number in range(3)]
+    keys = {f"client-{number}": make_identity(state) for number, state in enumerate(states)}
+    for state in states:
+        write_peers(state / PEERS, keys)
+    app, out = write(tmp_path, "losac", clients=3), tmp_path / "results"
+    masked = {"secure-aggregation": True, "secure-range": "4.0, 4000.0"}
+    run = federation.submit(app, {"out": str(out), "rounds": 1} | masked)
+    until(federation, run, out, 1)
+    while not (out / "model.npz").exists():
+        time.sleep(0.1)
+    federation.stop_run(run)  # the run's own check is another masked sum, of 15 messages; here the disks tell the same
+    for state in states:
+        (state / PEERS).unlink()  # with it, a node sends nothing without masks
+    book = durable.read(out / "checkpoint")
+    held = [durable.read(path).arrays["held"] for state in states for path in state.glob("runs/*/pending")]
+    assert len(held) == 3
+    for index, total in enumerate(book.arrays["total"]):
+        np.testing.assert_array_equal(sum(levels[index] for levels in held), total)
+        assert total.dtype == np.int64
+        assert total.any()
+    model, plain = treefile.load(out / "model.npz")["params"], simulated_beside(app, read_log(out)).params
+    for a, b in zip(*map(jax.tree.leaves, (model, plain)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max())
+
+
+@pytest.fixture
+def two(federation):
+    """The federation without its third node."""
+    terminate([read_records(federation.folder.pids)["node-2"]], patience=30)
+    return federation
+
+
+def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(two, tmp_path):
+    federation = two
     apps = {method: write(tmp_path, method) for method in METHODS}
     outs = {method: tmp_path / "results" / method for method in METHODS}
     runs = {"losac": federation.submit(apps["losac"], {"out": str(outs["losac"]), "deadline": 30})}
     first, ids = federation.processes(), federation.node_ids
-    assert federation.online() == {"node-0": True, "node-1": True}
+    assert federation.online() == {"node-0": True, "node-1": True, "node-2": False}
     with pytest.raises(DeployError, match="runs already"):
         LocalFederation(federation.folder.root).start()
     until(federation, runs["losac"], outs["losac"], 1)
@@ -76,7 +120,7 @@ def test_real_processes_arrive_where_the_simulator_does_though_some_are_killed(f
     assert federation.status(runs["scaffold"])["status"] == "finished:stopped"
     runs["scaffold"] = federation.resume(runs["scaffold"])
     for method in METHODS:
-        assert federation.wait(runs[method], 300)["status"] == "finished:completed", federation.log(runs[method])
+        assert federation.wait(runs[method], 600)["status"] == "finished:completed", federation.log(runs[method])
         outcome = conclude(apps[method], outs[method])
         assert outcome.rounds == ROUNDS[method]
         assert outcome.difference < 1e-5

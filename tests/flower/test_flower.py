@@ -111,6 +111,24 @@ def test_a_run_goes_on_from_its_folder(tmp_path):
     assert (tmp_path / "parts" / "server" / "metrics.csv").read_text().startswith("round,")
 
 
+def test_a_server_killed_once_a_round_is_in_its_book_still_knows_who_answered(tmp_path, monkeypatch):
+    """The line of the round in the log comes later, after its measurements."""
+    record = Strategy._record
+
+    def killed(self: Any, driver: Any, *rest: Any) -> None:
+        if driver.book.round == 2:
+            raise KeyboardInterrupt
+        record(self, driver, *rest)
+
+    monkeypatch.setattr(Strategy, "_record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        federate(SCAFFOLD, tmp_path, 3, "float32", rounds=4)
+    monkeypatch.undo()
+    federate(SCAFFOLD, tmp_path, 3, "float32", rounds=4)
+    log = durable.read(tmp_path / "server" / "checkpoint").values["log"]
+    assert [(line["round"], len(line["answered"])) for line in log] == [(0, 0), (1, 3), (2, 3), (3, 3), (4, 3)]
+
+
 def test_what_goes_wrong_at_a_client_stays_there(tmp_path, caplog):
     """The text of an error may hold data: it is logged at the client, and only the fact travels."""
     sent = []

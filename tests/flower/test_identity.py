@@ -19,7 +19,7 @@ from flower_loop import LoopGrid, loop
 from losac.federation import owner, requests
 from losac.federation.book import RefusedError
 from losac.federation.checkpoint import members
-from losac.flower import Rules, Strategy
+from losac.flower import Rules, Strategy, transport
 from problems import quadratic
 
 A = losac.algorithms
@@ -154,3 +154,67 @@ def test_a_vault_is_one_clients(tmp_path):
         with pytest.raises(RefusedError, match="belongs to"):
             owner.claim(tmp_path, run_name, name, key)
     assert (tmp_path / "owner").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass where the transport waits, and by hand."""
+    now = [0.0]
+    faked = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(transport, "time", faked)
+    return now
+
+
+def test_a_mute_node_holds_the_others_up_less_and_less(clock):
+    """Everybody waits while it is asked who it is: 5 minutes, then again after ever longer rests."""
+
+    class Mute(LoopGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            return []
+
+    asking, waited = transport.FlowerTransport(Mute({1: None}, None), None, 300.0), 0.0
+    while clock[0] < 6 * 3600:
+        began = clock[0]
+        assert asking.peers() == []
+        waited += clock[0] - began
+        clock[0] += 10
+    assert waited < 0.13 * clock[0], "it was a third"
+
+
+def test_a_node_that_is_refused_is_asked_again_who_it_is(clock, tmp_path):
+    """It said another's name, and is set up right while the run goes on."""
+    said = ["client-0"]
+
+    def spoil(node: int, reply: Any) -> Any:
+        reply.content["hello"]["name"] = said[0]
+        return reply
+
+    grid = loop(PROBLEM.task, SCAFFOLD, tmp_path, spoil=spoil)
+    grid.nodes = dict(list(grid.nodes.items())[:1])
+    asking = transport.FlowerTransport(grid, None, 300.0)
+    (peer,) = asking.peers()
+    said[0] = "client-3"
+    asking.doubt(peer)
+    assert list(asking.peers()) == [peer], "the book may take it in meanwhile"
+    clock[0] += 601
+    assert [peer.name for peer in asking.peers()] == ["client-3"]
+    assert not asking.doubted
+
+
+def test_a_reply_whose_content_never_comes_is_given_up_at_the_deadline(clock, monkeypatch):
+    """Flower would ask for it every ten seconds, for minutes to hours, whatever the deadline of the round is."""
+    http_grid = pytest.importorskip("flwr.superlink.grid.http_grid")
+    from flwr.supercore.inflatable import inflatable_utils
+
+    monkeypatch.setattr(inflatable_utils, "time", transport.time)
+    tries = []
+
+    def unavailable(name: str) -> bytes:
+        clock[0] += 1
+        tries.append(name)
+        raise inflatable_utils.ObjectUnavailableError(name)
+
+    before = http_grid.pull_objects
+    with transport.replies_whole_by(1.5), pytest.raises(inflatable_utils.ObjectPullError):
+        http_grid.pull_objects(["a"], unavailable, initial_backoff=0.01)
+    assert (len(tries), http_grid.pull_objects) == (2, before)

@@ -98,6 +98,16 @@ def told(shares: Tree, recorded: Sequence[str]) -> dict[str, Tree]:
     return {name: part for name, part in parts(shares).items() if name in recorded}
 
 
+def told_of(algorithm: Any, upload: Tree, uploads: int) -> dict[str, Tree]:
+    """Return what a client is told of its upload if all send the same, for its shapes; {} where it is told nothing."""
+    if not algorithm.acknowledges:
+        return {}
+    several, recorded = map_trees(lambda a: jnp.stack([a] * uploads), upload), algorithm.records(upload)
+    there = jnp.ones(uploads, bool)
+    found = aggregate(algorithm.aggregation, _random.any_key(), several, there, recorded)
+    return map_trees(lambda a: a[0], told(found.shares, recorded))
+
+
 def accepted(upload: Tree, share: Mapping[str, Tree]) -> Tree:
     """Return a client's upload as the server used it, from what it was told."""
     used = {

@@ -14,7 +14,7 @@ from losac._devices import prepare_jax
 from losac._seeds import check_seed
 from losac.algorithms.contract import Algorithm
 from losac.federation.book import Rules
-from losac.federation.drive import Driver, Exchanged, Transport
+from losac.federation.drive import Driver, Exchanged, Peer, Transport
 from losac.federation.eager import EagerWorker
 from losac.federation.inprocess import InProcess
 from losac.federation.membership import enrol
@@ -74,6 +74,10 @@ class Wiretap:
     def peers(self) -> Any:
         """Return the clients that are present."""
         return self._transport.peers()
+
+    def doubt(self, peer: Peer) -> None:
+        """Take note that a client is refused."""
+        self._transport.doubt(peer)
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
         """Send orders and wait for the replies."""

@@ -102,7 +102,8 @@ class Book(NamedTuple):
     ``starts`` grows with every start, and ``tick`` with every attempt since the last; ``total`` is the sum of all
     credits accepted and not taken back, ``unsettled`` whether it contains some of clients that no longer have their
     state; ``first`` is the model from which new clients begin; ``bounds`` says how large uploads usually are;
-    ``sealed`` is a round whose sum is still masked. With secure aggregation ``total`` holds whole numbers.
+    ``sealed`` is a round whose sum is still masked; ``answered`` are the clients that the last accepted round counts
+    for. With secure aggregation ``total`` holds whole numbers.
     """
 
     run: str
@@ -117,6 +118,7 @@ class Book(NamedTuple):
     unsettled: bool = False
     bounds: Mapping[str, Tracked] = {}
     sealed: Sealed | None = None
+    answered: tuple[str, ...] = ()
 
     @property
     def token(self) -> str:

@@ -40,7 +40,7 @@ def save_book(path: Path, setting: Setting, book: Book, log: list[dict[str, Any]
         arrays[f"credit {k}"] = jax.tree.leaves(member.credit)
         arrays[f"row {k}"] = jax.tree.leaves(member.row)
     values = {name: getattr(book, name) for name in PLAIN} | {"members": members, "log": log, "about": about}
-    values |= {"bounds": book.bounds}
+    values |= {"bounds": book.bounds, "answered": list(book.answered)}
     if book.sealed is not None:
         values["sealed"], more = book.sealed.parts()
         arrays |= {name: list(part) for name, part in more.items()}
@@ -71,8 +71,9 @@ def load_book(path: Path, setting: Setting) -> tuple[Book, list[dict[str, Any]]]
         members[name] = Member(**{"moved": float("inf")} | about, credit=credit, row=row, share=share)
     plain = {name: record.values[name] for name in PLAIN}
     bounds = {kind: Tracked(*each) for kind, each in record.values.get("bounds", {}).items()}
-    sealed = _sealed(record, blank.server)
-    return Book(**plain, **trees, members=members, bounds=bounds, sealed=sealed), list(record.values["log"])
+    sealed, answered = _sealed(record, blank.server), tuple(record.values.get("answered", ()))
+    book = Book(**plain, **trees, members=members, bounds=bounds, sealed=sealed, answered=answered)
+    return book, list(record.values["log"])
 
 
 def _sealed(record: Record, server: Tree) -> Any:

@@ -47,6 +47,9 @@ class Transport(Protocol):
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
         """Send orders and wait for the replies until the deadline; late and broken ones are left out."""
 
+    def doubt(self, peer: Peer) -> None:
+        """Take note that a client is refused: whoever said that it is this one may say something else later."""
+
 
 class MeasuredRound(NamedTuple):
     """The outcome of a round: the book after it, who took part, and what it cost."""
@@ -132,7 +135,7 @@ class Driver:
         """Go through the phases of a round, and keep what follows from them."""
         self._go_through(attempt, present)
         if not attempt.void:
-            self.keep(self._accepted(attempt))
+            self.keep(self._accepted(attempt)._replace(answered=tuple(attempt.own)))
         else:
             LOG.warning("this attempt at the round does not count: %s", attempt.void)
             if attempt.book.bounds != self.book.bounds:
@@ -161,6 +164,7 @@ class Driver:
                 book = membership.enrol(self.setting, self.book, peer.name, peer.rows, peer.client, weight, peer.key)
             except RefusedError as error:
                 LOG.error("a client is not taken in: %s", error, extra={"client": peer.name})
+                self.transport.doubt(peer)
                 continue
             if book is not self.book:
                 self.keep(book)

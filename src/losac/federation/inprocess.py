@@ -33,3 +33,6 @@ class InProcess:
         down = sum(nbytes((order.message, order.start)) for order in orders.values())
         up = sum(nbytes(reply.upload) for reply in replies.values())
         return Exchanged(replies, {"bytes_up": up, "bytes_down": down})
+
+    def doubt(self, peer: Peer) -> None:
+        """Do nothing: a client is always the same one."""

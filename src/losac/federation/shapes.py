@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from losac import _random
-from losac.algorithms.aggregation import aggregate, told
+from losac.algorithms.aggregation import told_of
 from losac.algorithms.contract import Algorithm, Gradient, Local, checked_upload, valued
 from losac.algorithms.walk import Step, walk
 from losac.trees import Tree, map_trees, zeros
@@ -40,11 +40,7 @@ def share_like(algorithm: Algorithm, params: Tree, clients: int, sampled: int) -
 
     def shares(params: Tree) -> Tree:
         upload = _exchange(algorithm.at(0), own_phase_index(algorithm), params, clients, sampled)[1]
-        several = map_trees(lambda a: jnp.stack([a] * sampled), upload)
-        recorded = algorithm.records(upload)
-        active = jnp.ones(sampled, bool)
-        found = aggregate(algorithm.aggregation, _random.any_key(), several, active, recorded)
-        return map_trees(lambda a: a[0], told(found.shares, recorded))
+        return told_of(algorithm, upload, sampled)
 
     like: Mapping[str, Tree] = jax.eval_shape(shares, params)
     return like

@@ -200,11 +200,15 @@ class Strategy:
         measured: MeasuredRound | None,
         due: bool = True,
     ) -> None:
-        """Add a line to the log, with metrics if they are due."""
+        """Add a line to the log, with metrics if they are due.
+
+        Without a measured round it is that of the start, or of a round that was accepted just before the server was
+        killed: its book still says who answered.
+        """
         book, last = driver.book, self.log[-1] if self.log else {}
         line: dict[str, Any] = {"round": book.round, "void": measured.void if measured else ""}
-        line["answered"] = list(measured.answered) if measured else []
-        line["asked"] = list(measured.asked) if measured else []
+        line["answered"] = list(measured.answered if measured else book.answered)
+        line["asked"] = list(measured.asked if measured else book.answered)
         spent = {**measured.costs, "seconds": measured.seconds} if measured else {}
         line |= {name: last.get(name, 0) + spent.get(name, 0) for name in SPENT}
         if due:

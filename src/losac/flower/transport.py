@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -35,6 +37,8 @@ ERRORS = {
     5: "it is offline", 7: "it does not run this app: is the app pinned there?", 8: "the process of its app died",
 }  # fmt: skip
 """What Flower's error codes mean here."""
+LONGEST_REST = 3600.0
+"""Seconds after which a node that does not say who it is is asked again at the latest."""
 MARGIN = 60.0
 """Seconds that a message stays valid after its deadline."""
 
@@ -52,17 +56,25 @@ class FlowerTransport:
     def __init__(self, grid: Grid, setting: Setting, patience: float = 60.0, *, node_keys: bool = True) -> None:
         self.grid, self.setting, self.patience, self.node_keys = grid, setting, patience, node_keys
         self.known: dict[int, Peer] = {}
+        self.doubted: set[int] = set()
+        self.asked: dict[int, int] = {}
         self.ask_again: dict[int, float] = {}
 
     def peers(self) -> Iterable[Peer]:
         """Return the clients that are connected; nodes not met before are asked who they are.
 
-        A node that does not say so is left alone for a while. Nodes with keys are all returned: the book decides which
-        of them has a name. Of two nodes without keys and with one name the later counts.
+        A node that does not say so, or that the book refuses, is asked again, each time after twice as long a rest: all
+        others wait while it is asked. Nodes with keys are all returned: the book decides which of them has a name. Of
+        two nodes without keys and with one name the later counts.
         """
         online, now = self._online(), time.monotonic()
-        unknown = [node for node in online if node not in self.known and self.ask_again.get(node, now) <= now]
-        self.ask_again |= dict.fromkeys(unknown, now + 2 * self.patience)
+        unsure = [node for node in online if node not in self.known or node in self.doubted]
+        unknown = [node for node in unsure if self.ask_again.get(node, now) <= now]
+        for node in unknown:
+            self.asked[node] = self.asked.get(node, 0) + 1
+            self.ask_again[node] = now + min(
+                self.patience * 2 ** self.asked[node], max(LONGEST_REST, 2 * self.patience)
+            )
         hello = RecordDict({"hello": ConfigRecord(versions())})
         messages = [self._message(hello, MessageType.QUERY, node, self.patience) for node in unknown]
         for node, reply in self._send(dict(zip(unknown, messages)), self.patience).items():
@@ -80,7 +92,12 @@ class FlowerTransport:
                     )  # fmt: skip
                 del self.known[other]
             self.known[node] = peer
+            self.doubted.discard(node)
         return [self.known[node] for node in online if node in self.known]
+
+    def doubt(self, peer: Peer) -> None:
+        """Ask the node that says it is this client again, after a rest: it may have been set up anew."""
+        self.doubted |= {node for node, known in self.known.items() if known == peer}
 
     def exchange(self, orders: Mapping[str, Order], deadline: float | None) -> Exchanged:
         """Send orders and wait for the replies, so many seconds at most."""
@@ -178,7 +195,9 @@ class FlowerTransport:
         until = None if deadline is None else time.monotonic() + deadline
         found: dict[int, RecordDict] = {}
         while sent:
-            for reply in self._try(lambda: self.grid.pull_messages(list(sent)), []):
+            with replies_whole_by(until):
+                pulled = self._try(lambda: self.grid.pull_messages(list(sent)), [])
+            for reply in pulled:
                 node = sent.pop(reply.metadata.reply_to_message_id, None)
                 if node is None:
                     continue
@@ -196,6 +215,23 @@ class FlowerTransport:
         for node in sent.values():
             LOG.warning("node %d did not answer within %s s", node, deadline, extra=self._who(node))
         return found
+
+
+@contextlib.contextmanager
+def replies_whole_by(until: float | None) -> Iterator[None]:
+    """Give up a reply whose content does not follow its announcement in time; Flower waits for minutes, up to hours."""
+    flower: Any = import_module("flwr.superlink.grid.http_grid")
+    pull = flower.pull_objects
+
+    def pull_in_time(*given: Any, **named: Any) -> Any:
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        return pull(*given, **named | ({} if left is None else {"max_time": left, "backoff_cap": 1.0}))
+
+    flower.pull_objects = pull_in_time
+    try:
+        yield
+    finally:
+        flower.pull_objects = pull
 
 
 def _fingerprint(public_key: bytes) -> str:

@@ -23,18 +23,26 @@ from losac._checks import is_whole, shown
 from losac._settings import POSITIVE, Number, Settings, choice, number
 from losac.algorithms.contract import Algorithm
 from losac.algorithms.parts import as_rows, parts, replaced
-from losac.trees import Array, Tree
+from losac.trees import Array, Tree, map_trees
 
-POWER_STEPS = 8
+
+class Present(NamedTuple):
+    """The clients of a round: their numbers, who of them lies, and who is there."""
+
+    clients: Array
+    lie: Array
+    active: Array
 
 
 class Seen(NamedTuple):
-    """What liars see of one part of the uploads [n, d]: who is honest, who lies, and a random key."""
+    """What liars see of one part of the uploads [n, d], and what they remember of the rounds before."""
 
     uploads: Array
     honest: Array
     lie: Array
+    clients: Array
     key: Any
+    memory: Any = ()
 
     def mean(self) -> Array:
         """Return μ."""
@@ -89,22 +97,31 @@ class Attackers(Settings):
         """Return the labels that a client trains on."""
         return y
 
-    def corrupt(self, key: Any, uploads: Tree, lie: Array, active: Array, recorded: Sequence[str]) -> Tree:
+    def start(self, upload: Tree, clients: int) -> Tree:
+        """Return what liars remember before the first round; ``upload`` has the shapes of what a client sends."""
+        return ()
+
+    def learn(self, memory: Tree, key: Any, uploads: Tree, present: Present) -> Tree:
+        """Return what liars remember once they have seen a round; it also decides about this round's lies."""
+        return memory
+
+    def corrupt(self, key: Any, uploads: Tree, present: Present, recorded: Sequence[str], memory: Tree = ()) -> Tree:
         """Return uploads led by the clients of a round with those of the liars replaced.
 
         Args:
           key: of what they draw.
           uploads: as all made them.
-          lie, active: who lies, and who is there.
+          present: the clients of the round.
           recorded: the parts that clients record.
+          memory: of the liars, after they have seen these uploads.
         """
         changed = {}
         for index, (name, part) in enumerate(parts(uploads).items()):
             if self.about != "everything" and (self.about == "record") != (name in recorded):
                 continue
             rows, back = as_rows(part)
-            seen = Seen(rows, (active & ~lie).astype(rows.dtype), lie, _random.part_key(key, index))
-            changed[name] = back(jnp.where(lie[:, None], self.lie(seen), rows))
+            seen = look(rows, key, index, present, memory[name] if memory else ())
+            changed[name] = back(jnp.where(present.lie[:, None], self.lie(seen), rows))
         return replaced(uploads, changed)
 
     def lie(self, seen: Seen) -> Array:
@@ -167,7 +184,7 @@ class LabelFlip(Attackers):
             raise ValueError("label_flip: it turns labels around, and these targets are no whole numbers")
         return jnp.where(lies, y.max() - y, y)
 
-    def corrupt(self, key: Any, uploads: Tree, lie: Array, active: Array, recorded: Sequence[str]) -> Tree:
+    def corrupt(self, key: Any, uploads: Tree, present: Present, recorded: Sequence[str], memory: Tree = ()) -> Tree:
         """Send what the wrong labels give."""
         return uploads
 
@@ -209,21 +226,83 @@ class InnerProduct(Attackers):
         return -self.epsilon * seen.mean()
 
 
-class Mimic(Attackers):
-    """Liars all copy one honest client: the one farthest along the direction in which the honest differ most.
+class Watched(NamedTuple):
+    """What mimics remember of a part: how many rounds, the mean m, the direction z, and each client's place on it."""
 
-    Each round stands for itself; Karimireddy et al. settle for one client after some rounds.
+    rounds: Array
+    mean: Array
+    along: Array
+    places: Array
+
+
+class Mimic(Attackers):
+    r"""Liars all copy one honest client, whose kind of data then counts more than it should.
+
+    During the warm-up they learn the direction z along which honest uploads differ most: with m the running mean of μ
+    and :math:`u = \sum_i (v_i - m) ⟨v_i - m, z⟩` over the honest clients, z becomes the unit vector along
+    :math:`t z + u / \lVert u \rVert` in round t. They copy the client that is farthest along it. After the warm-up the
+    order of the clients is frozen, as they were seen last: liars copy the same client in every round, and where it is
+    absent the next in that order.
+
+    Args:
+      warm_up: the number of rounds before the order is frozen.
     """
 
+    warm_up: int = choice(default=20, kw_only=True)
+
+    def validate(self) -> None:
+        """A warm-up takes at least a round."""
+        super().validate()
+        if not (is_whole(self.warm_up) and self.warm_up >= 1):
+            raise ValueError(f"{self.label}: warm_up={shown(self.warm_up)} must be a number of rounds, at least 1")
+
+    def start(self, upload: Tree, clients: int) -> Tree:
+        """Nothing has been seen."""
+
+        def blank(part: Tree) -> Watched:
+            row = as_rows(map_trees(lambda a: a[None], part))[0][0]
+            return Watched(jnp.zeros((), jnp.int32), 0 * row, 0 * row, jnp.full(clients, -jnp.inf, row.dtype))
+
+        return {name: blank(part) for name, part in parts(upload).items()}
+
+    def learn(self, memory: Tree, key: Any, uploads: Tree, present: Present) -> Tree:
+        """Follow the direction until the warm-up is over."""
+        found = {}
+        for index, (name, part) in enumerate(parts(uploads).items()):
+            old = memory[name]
+            new = watch(look(as_rows(part)[0], key, index, present, old))
+            found[name] = map_trees(lambda a, b, old=old: jnp.where(old.rounds < self.warm_up, a, b), new, old)
+        return found
+
     def lie(self, seen: Seen) -> Array:
-        """Return that client's upload."""
-        apart = (seen.uploads - seen.mean()) * seen.honest[:, None]
-        along = apart[jnp.argmax((apart**2).sum(1))]
-        for _ in range(POWER_STEPS):
-            along = (apart @ along) @ apart
-            length = jnp.sqrt((along**2).sum())
-            along = along / jnp.where(length > 0, length, 1)
-        return seen.uploads[jnp.argmax(jnp.where(seen.honest > 0, apart @ along, -jnp.inf))]
+        """Return the upload of the honest client that comes first in the order."""
+        place = seen.memory.places[seen.clients]
+        lowest = jnp.finfo(place.dtype).min  # of a client that was never seen
+        return seen.uploads[jnp.argmax(jnp.where(seen.honest > 0, jnp.maximum(place, lowest), -jnp.inf))]
+
+
+def look(rows: Array, key: Any, index: int, present: Present, memory: Any) -> Seen:
+    """Return what liars see of a part of the uploads, given as rows."""
+    honest = (present.active & ~present.lie).astype(rows.dtype)
+    return Seen(rows, honest, present.lie, present.clients, _random.part_key(key, index), memory)
+
+
+def watch(seen: Seen) -> Watched:
+    """Return what mimics remember after a round of the warm-up."""
+    old, t = seen.memory, seen.memory.rounds.astype(seen.uploads.dtype)
+    mean = (t * old.mean + seen.mean()) / (t + 1)
+    drawn = _random.lies(seen.key, mean.shape, mean.dtype)
+    apart = (seen.uploads - mean) * seen.honest[:, None]
+    pull = (apart @ jnp.where(t > 0, old.along, drawn)) @ apart
+    along = unit(t * old.along + unit(pull))
+    honest = jnp.where(seen.honest > 0, seen.clients, len(old.places))
+    return Watched(old.rounds + 1, mean, along, old.places.at[honest].set(apart @ along, mode="drop"))
+
+
+def unit(a: Array) -> Array:
+    """Return a vector with length 1; zeros stay."""
+    length = jnp.sqrt((a**2).sum())
+    return a / jnp.where(length > 0, length, 1)
 
 
 sign_flip, scaled, noise, label_flip = SignFlip, Scaled, Noise, LabelFlip

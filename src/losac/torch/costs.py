@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from losac.algorithms.contract import Algorithm
-from losac.federation.shapes import message_like, payload_like, traced_upload
+from losac.federation.shapes import message_like, payload_like, share_like, traced_upload
 from losac.simulation.program.client import Tally
 from losac.simulation.program.costs import Costs
 from losac.trees import Tree, nbytes, zeros
@@ -18,6 +18,8 @@ def costs(algorithm: Algorithm, params: Tree, model_state: Tree, clients: int, s
         tally = Tally()
         jax.eval_shape(lambda x, p=index, t=tally: _count(algorithm, p, x, clients, sampled, t), params)
         down = nbytes(message_like(algorithm, index, params)) + also
+        if algorithm.phases()[index] is algorithm:
+            down += nbytes(share_like(algorithm, params, clients, sampled))
         up = nbytes(payload_like(algorithm, index, params, clients, sampled)) + also
         found.append(Costs(down, up, tally.per_step, tally.full))
     return tuple(found)

@@ -11,6 +11,7 @@ import numpy as np
 
 from losac import _random
 from losac._costs import COSTS
+from losac.algorithms.aggregation import told_of
 from losac.algorithms.contract import Algorithm
 from losac.history.measured import Measurements, Participation
 from losac.simulation.placement.store import View
@@ -42,17 +43,23 @@ def _measured(shape: ProgramShape, structure: Any, kinds: tuple[Any, ...]) -> tu
     found = []
     for phase_index in range(len(problem.algorithm.phases())):
         tally = Tally()
-        message, payload = jax.eval_shape(
-            lambda p, s, k=phase_index, t=tally: exchange(shape, p, k, s, t), problem, state
-        )
-        found.append(Costs(nbytes(message), nbytes(payload), tally.per_step, tally.full))
+        one = jax.eval_shape(lambda p, s, k=phase_index, t=tally: exchange(shape, p, k, s, t), problem, state)
+        down = nbytes(one.message) + nbytes(one.share)
+        found.append(Costs(down, nbytes(one.payload), tally.per_step, tally.full))
     return tuple(found)
 
 
-def exchange(
-    shape: ProgramShape, problem: ProgramInputs, phase_index: int, state: RunState, tally: Tally
-) -> tuple[Tree, Tree]:
-    """Return one client's message and payload in one phase."""
+class OneClient(NamedTuple):
+    """What one client of one phase receives, computes and sends, and what it is told of its upload afterwards."""
+
+    message: Message
+    upload: Message
+    payload: Message
+    share: Tree
+
+
+def exchange(shape: ProgramShape, problem: ProgramInputs, phase_index: int, state: RunState, tally: Tally) -> OneClient:
+    """Return what one client of one phase exchanges with the server."""
     algorithm = problem.algorithm.at(0)
     phase = algorithm.phases()[phase_index]
     client, key = jnp.zeros((), jnp.int32), _random.any_key()
@@ -66,7 +73,9 @@ def exchange(
     )
     transforms = algorithm.transforms_of(phase)
     states = row.transforms if phase is algorithm else no_states(transforms)
-    return message, upload._replace(content=encode(transforms, Keys(key, key), states, upload.content)[0])
+    payload = upload._replace(content=encode(transforms, Keys(key, key), states, upload.content)[0])
+    share = told_of(algorithm, upload.content, shape.client.sampled) if phase is algorithm else {}
+    return OneClient(message, upload, payload, share)
 
 
 def dense_table(algorithm: Algorithm, params: Tree, *lead: int) -> Tree:

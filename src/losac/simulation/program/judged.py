@@ -15,6 +15,7 @@ from losac import _random
 from losac.algorithms.aggregation import aggregate
 from losac.algorithms.contract import Algorithm
 from losac.prox import Regularizer
+from losac.simulation.attackers import Present
 from losac.simulation.placement.layout import ClientSlot, Cohort, CohortWork, over_clients
 from losac.simulation.placement.store import BlockPlan, Store, View
 from losac.simulation.program.client import ClientState, ClientTurn, Message, Resident, send, settle
@@ -40,12 +41,13 @@ class Shared(NamedTuple):
 
 
 class JudgedPhase(NamedTuple):
-    """A phase: its index, what its clients share, their plan of blocks, and who they are."""
+    """A phase: its index, what its clients share, their plan of blocks, who they are, and what liars remember."""
 
     phase_index: int
     shared: Shared
     plan: BlockPlan
     cohort: Cohort
+    memory: Tree
 
 
 def broadcast_arrays(shared: Shared) -> list[Array]:
@@ -53,9 +55,17 @@ def broadcast_arrays(shared: Shared) -> list[Array]:
     return jax.tree.leaves(shared.message.content)
 
 
-def judged(shape: ProgramShape, problem: ProgramInputs, phase: JudgedPhase, store: Store) -> tuple[Message, Store]:
-    """Return what the server uses instead of the sum of the uploads, and the new store."""
-    phase_index, shared, plan, cohort = phase
+class Judged(NamedTuple):
+    """What the server uses instead of the sum of the uploads, the new store, and what liars remember."""
+
+    total: Message
+    store: Store
+    memory: Tree
+
+
+def judged(shape: ProgramShape, problem: ProgramInputs, phase: JudgedPhase, store: Store) -> Judged:
+    """Let the clients of a phase work and lie, and the server weigh what they send."""
+    phase_index, shared, plan, cohort, memory = phase
     algorithm, attackers = shared.algorithm, problem.attackers
     rows = problem.resident.weight.shape[0]
 
@@ -76,20 +86,23 @@ def judged(shape: ProgramShape, problem: ProgramInputs, phase: JudgedPhase, stor
     recorded = algorithm.records(honest.content) if own else ()
     sent = honest.content
     if attackers is not None:
-        lie = attackers.are(shared.resident.name(cohort.ids), shape.client.clients) & cohort.active
-        sent = attackers.corrupt(_random.lie_key(shared.key), sent, lie, cohort.active, recorded)
+        clients, key = shared.resident.name(cohort.ids), _random.lie_key(shared.key)
+        there = Present(clients, attackers.are(clients, shape.client.clients) & cohort.active, cohort.active)
+        memory = attackers.learn(memory, key, sent, there)
+        sent = attackers.corrupt(key, sent, there, recorded, memory)
     change = map_trees(lambda a: jnp.tensordot(cohort.weight.astype(a.dtype), a, 1), honest.model_state)
     if not algorithm.aggregation and not (own and algorithm.server_rows):
-        return Message(map_trees(lambda a: jnp.tensordot(cohort.weight.astype(a.dtype), a, 1), sent), change), store
+        total = map_trees(lambda a: jnp.tensordot(cohort.weight.astype(a.dtype), a, 1), sent)
+        return Judged(Message(total, change), store, memory)
     if not algorithm.aggregation:
         content, store = over_clients(
             shape.layout, rows, CohortWork(_received, _nothing, (algorithm, sent), plan), cohort, store
         )
-        return Message(content, change), store
+        return Judged(Message(content, change), store, memory)
     stages, key = algorithm.aggregation, _random.aggregation_key(shared.key)
     total, shares = aggregate(stages, key, sent, cohort.active, recorded)
     if not (recorded and algorithm.acknowledges):
-        return Message(total, change), store
+        return Judged(Message(total, change), store, memory)
 
     def record(given: Any, who: ClientSlot, row: ClientState, view: View | None) -> tuple[Tree, Any, View | None]:
         shared, uploads, shares = given
@@ -100,7 +113,7 @@ def judged(shape: ProgramShape, problem: ProgramInputs, phase: JudgedPhase, stor
 
     told = CohortWork(record, _nothing, (shared, honest.content, shares), plan)
     _, store = over_clients(shape.layout, rows, told, cohort, store)
-    return Message(total, change), store
+    return Judged(Message(total, change), store, memory)
 
 
 def _received(

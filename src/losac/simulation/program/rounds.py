@@ -166,7 +166,12 @@ def one_phase(shape: ProgramShape, problem: ProgramInputs, turn: PhaseTurn, stat
     rows = problem.resident.weight.shape[0]
     cohort = Cohort(ids, active, weight)
     if algorithm.aggregation or problem.attackers is not None:
-        total, store = judged(shape, problem, JudgedPhase(phase_index, shared, plan, cohort), store)
+        memory = state.memory[phase_index] if state.memory else ()
+        found = judged(shape, problem, JudgedPhase(phase_index, shared, plan, cohort, memory), store)
+        total, store = found.total, found.store
+        if state.memory:
+            before, after = state.memory[:phase_index], state.memory[phase_index + 1 :]
+            state = state._replace(memory=(*before, found.memory, *after))
     else:
         total, store = over_clients(shape.layout, rows, CohortWork(one, broadcast_arrays, shared, plan), cohort, store)
     count = weight.sum()

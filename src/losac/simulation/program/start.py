@@ -37,6 +37,8 @@ def initial_state(
         store=Store(row, first_entry(shape, algorithm, params) if algorithm.table else ()),
         broken=-jnp.ones((), jnp.int32),
     )
+    if problem.attackers is not None:
+        state = state._replace(memory=_memory(shape, problem, state))
     if algorithm.transforms():
         row = row._replace(transforms=_transform_states(shape, problem, state))
     table = spread(state.store.table, n, algorithm.draw.blocks)
@@ -57,11 +59,22 @@ def _transform_states(shape: ProgramShape, problem: ProgramInputs, state: RunSta
     """Return a client's first state of every upload transform, from the structure of an upload."""
     algorithm = problem.algorithm.at(0)
     phase_index = next(i for i, phase in enumerate(algorithm.phases()) if phase is algorithm)
-    lead = state._replace(store=state.store._replace(rows=map_trees(lambda a: a[None], state.store.rows)))
-    shapes = jax.eval_shape(lambda s: exchange(shape, problem, phase_index, s, Tally())[1].content, lead)
-    upload = map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    upload = _blank_upload(shape, problem, phase_index, state)
     states = []
     for transform in algorithm.transforms():
         states.append(transform.init(upload))
         upload = transform.decode(transform.encode(_random.any_key(), states[-1], upload)[0])
     return tuple(states)
+
+
+def _memory(shape: ProgramShape, problem: ProgramInputs, state: RunState) -> Tree:
+    """Return what lying clients remember of each phase before the first round."""
+    uploads = [_blank_upload(shape, problem, k, state) for k in range(len(problem.algorithm.at(0).phases()))]
+    return tuple(problem.attackers.start(upload, shape.client.clients) for upload in uploads)  # type: ignore[union-attr]
+
+
+def _blank_upload(shape: ProgramShape, problem: ProgramInputs, phase_index: int, state: RunState) -> Tree:
+    """Return zeros in the shapes of a client's upload in a phase, before any transform."""
+    lead = state._replace(store=state.store._replace(rows=map_trees(lambda a: a[None], state.store.rows)))
+    shapes = jax.eval_shape(lambda s: exchange(shape, problem, phase_index, s, Tally()).upload.content, lead)
+    return map_trees(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

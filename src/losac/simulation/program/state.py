@@ -45,8 +45,9 @@ class ProgramInputs(NamedTuple):
 class RunState(NamedTuple):
     """Everything that changes from round to round.
 
-    ``broken`` is the first round after which a parameter was not finite, -1 if none. ``identity`` says what the
-    state belongs to, once it is returned (:class:`losac.simulation.engines.identity.Identity`).
+    ``broken`` is the first round after which a parameter was not finite, -1 if none. ``memory`` is what lying clients
+    remember of each phase. ``identity`` says what the state belongs to, once it is returned
+    (:class:`losac.simulation.engines.identity.Identity`).
     """
 
     round: Array
@@ -55,6 +56,7 @@ class RunState(NamedTuple):
     model_state: Tree
     store: Store
     broken: Array
+    memory: Tree = ()
     identity: Any = ()
 
 
