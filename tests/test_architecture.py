@@ -41,6 +41,7 @@ LAYERS = [
     {"adapters", "evaluation"},
     {"tracking"},
     {"runs"},
+    {"jobs"},
     {"privacy"},
     {"federation"},
     {"torch"},

@@ -191,7 +191,7 @@ def run_members(
         check_function("progress", progress, "(members done, members in all)", 2)
     about = conditions(task, options.conditions())
     with precision(options.dtype, options.compute.matmul):
-        for group in _alike(jobs):
+        for group in alike(jobs):
             shape = member_shape(task, jobs[group[0]][0], options)
             most = at_once or fitting(task, jobs[group[0]][0], options, shape)
             for start in range(0, len(group), most):
@@ -204,7 +204,7 @@ def run_members(
     return [found[j] for j in range(len(jobs))]
 
 
-def _alike(jobs: Sequence[Job]) -> list[list[int]]:
+def alike(jobs: Sequence[Job]) -> list[list[int]]:
     """Group the jobs that differ in numbers and seeds only, and so share a program."""
     groups: dict[Any, list[int]] = {}
     for j, (algorithm, _) in enumerate(jobs):

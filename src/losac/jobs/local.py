@@ -1,0 +1,106 @@
+"""Jobs in processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Collection, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+
+from losac.jobs.engine import JobEngine, Lost
+from losac.jobs.travel import JobReply, Message, sender, serve
+from losac.jobs.workers import Workers
+
+
+class LocalEngine(JobEngine):
+    """Processes of this machine; this one keeps off the accelerator, which they share.
+
+    A GPU's compiler would spend most of the time on trying variants of small matrix products: that is turned off.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__(workers)
+        self.sender = sender(1)
+        self.folder: Path | None = None
+        self.pool: ProcessPoolExecutor | None = None
+        flags = os.environ.get("XLA_FLAGS", "")
+        share = {
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / self.at_once:.3f}",
+            "XLA_FLAGS": flags if "autotune" in flags else f"{flags} --xla_gpu_autotune_level=0".strip(),
+            "LOSAC_CPU_DEVICES": "1",
+        }
+        self.before = {name: os.environ.get(name) for name in share}
+        os.environ.update(share)
+
+    @property
+    def at_once(self) -> int:
+        """How many processes there are."""
+        return self.workers.jobs or 1
+
+    def store(self, key: str, content: bytes) -> str:
+        """Write a shared argument to a file."""
+        if self.folder is None:
+            self.folder = Path(tempfile.mkdtemp(prefix="losac-jobs-"))
+        path = self.folder / key
+        path.write_bytes(content)
+        return str(path)
+
+    def start(self, name: str, message: Message) -> Future[JobReply]:
+        """Give a job to a free process."""
+        if self.pool is None:
+            context = get_context("spawn")
+            self.pool = ProcessPoolExecutor(self.at_once, mp_context=context, initializer=_end_with_parent)
+        try:
+            return self.pool.submit(serve, self.sender, *message)
+        except BrokenProcessPool as error:
+            lost: Future[JobReply] = Future()
+            lost.set_exception(error)
+            return lost
+
+    def ended(self, jobs: Collection[Future[JobReply]]) -> Iterable[tuple[Future[JobReply], JobReply | Lost]]:
+        """Wait for a process; if one was killed, all jobs that ran are lost, and new processes take their place."""
+        finished, _ = wait(jobs, return_when=FIRST_COMPLETED)
+        found: list[tuple[Future[JobReply], JobReply | Lost]] = []
+        for future in finished:
+            try:
+                found.append((future, future.result()))
+            except BrokenProcessPool:
+                found.append((future, Lost("with a process of this machine that was killed, perhaps for its memory")))
+                self._forget()
+        return found
+
+    def stop(self, jobs: Collection[Future[JobReply]]) -> None:
+        """End the processes."""
+        for process in list((self.pool._processes or {}).values()) if self.pool is not None else ():
+            process.terminate()
+
+    def close(self) -> None:
+        """End the processes, and leave the environment as it was."""
+        self._forget()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        for name, value in self.before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+    def _forget(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+        self.pool = None
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when the process that started it is gone, killed perhaps: it would wait for jobs forever."""
+    parent = parent_process()
+
+    def end() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
