@@ -40,7 +40,10 @@ class Workers:
 
     on: Place = field(default="local", metadata=about("Where the jobs run."))
     jobs: int | None = field(
-        default=None, metadata=about("Jobs at once.", min=1, default="1; all that fit on ray; 16 on slurm")
+        default=None,
+        metadata=about(
+            "Jobs at once.", min=1, default="1, or one per core in reproduce; all that fit on ray; 16 on slurm"
+        ),
     )
     address: str | None = field(default=None, metadata=about(f"Ray cluster: {_WAYS}."))
     cpus: int | None = field(default=None, metadata=about("CPUs of a job on ray or slurm.", min=1, default="1"))
