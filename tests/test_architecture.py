@@ -19,6 +19,7 @@ LAYERS = [
         "_checks",
         "_costs",
         "_functions",
+        "_options",
         "_own",
         "_seeds",
         "_settings",

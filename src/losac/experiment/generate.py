@@ -49,7 +49,7 @@ def option_rows(*kinds: Any, without: Collection[str] = (), defaults: bool = Fal
     """Yield the fields of dataclasses that text can give, as rows of a table.
 
     Args:
-      kinds: the dataclasses, whose fields have the metadata of :func:`losac.simulation.options.about`.
+      kinds: the dataclasses, whose fields have the metadata of :func:`losac._options.about`.
       without: fields that have an option of their own.
       defaults: whether the rows have the fields' defaults too.
     """

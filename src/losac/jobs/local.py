@@ -27,7 +27,8 @@ class LocalEngine(JobEngine):
         super().__init__(workers)
         self.sender = sender(1)
         self.folder: Path | None = None
-        self.pool: ProcessPoolExecutor | None = None
+        self.free: list[ProcessPoolExecutor] = []
+        self.busy: dict[Future[JobReply], ProcessPoolExecutor] = {}
         flags = os.environ.get("XLA_FLAGS", "")
         share = {
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
@@ -53,45 +54,43 @@ class LocalEngine(JobEngine):
 
     def start(self, name: str, message: Message) -> Future[JobReply]:
         """Give a job to a free process."""
-        if self.pool is None:
-            context = get_context("spawn")
-            self.pool = ProcessPoolExecutor(self.at_once, mp_context=context, initializer=_end_with_parent)
-        try:
-            return self.pool.submit(serve, self.sender, *message)
-        except BrokenProcessPool as error:
-            lost: Future[JobReply] = Future()
-            lost.set_exception(error)
-            return lost
+        process = self.free.pop() if self.free else _process()
+        job = process.submit(serve, self.sender, *message)
+        self.busy[job] = process
+        return job
 
     def ended(self, jobs: Collection[Future[JobReply]]) -> Iterable[tuple[Future[JobReply], JobReply | Lost]]:
-        """Wait for a process; if one was killed, all jobs that ran are lost, and new processes take their place."""
+        """Wait for a process; only the job of a process that was killed is lost."""
         finished, _ = wait(jobs, return_when=FIRST_COMPLETED)
         found: list[tuple[Future[JobReply], JobReply | Lost]] = []
-        for future in finished:
+        for job in finished:
+            process = self.busy.pop(job)
             try:
-                found.append((future, future.result()))
+                found.append((job, job.result()))
+                self.free.append(process)
             except BrokenProcessPool:
-                found.append((future, Lost("with a process of this machine that was killed, perhaps for its memory")))
-                self._forget()
+                found.append((job, Lost("with a process of this machine that was killed, perhaps for its memory")))
+                process.shutdown()
         return found
 
     def stop(self, jobs: Collection[Future[JobReply]]) -> None:
-        """End the processes."""
-        for process in list((self.pool._processes or {}).values()) if self.pool is not None else ():
-            process.terminate()
+        """End the processes that work on jobs."""
+        for job in jobs:
+            for process in list((self.busy[job]._processes or {}).values()):
+                process.terminate()
 
     def close(self) -> None:
         """End the processes, and leave the environment as it was."""
-        self._forget()
+        for process in [*self.free, *self.busy.values()]:
+            process.shutdown(cancel_futures=True)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         for name, value in self.before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
-    def _forget(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
-        self.pool = None
+
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:

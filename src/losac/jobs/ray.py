@@ -93,7 +93,10 @@ class RayEngine(JobEngine):
 
 
 def _served(sent: Sender, content: bytes, keys: dict[str, str], *places: Any) -> JobReply:
-    return serve(sent, content, {name: (key, place) for (name, key), place in zip(keys.items(), places)})
+    import ray
+
+    reply = serve(sent, content, {name: (key, place) for (name, key), place in zip(keys.items(), places)})
+    return reply._replace(host=f"{reply.host} ({ray.util.get_node_ip_address()})")
 
 
 def _told(error: Exception) -> str:

@@ -94,7 +94,7 @@ def serve(sent: Sender, content: bytes, shared: Mapping[str, tuple[str, Any]]) -
       content: function and arguments.
       shared: name → key and place of further arguments: bytes, or the path of a file that holds them.
     """
-    host, told = socket.gethostname(), io.StringIO()
+    host, told = os.environ.get("SLURMD_NODENAME") or socket.gethostname(), io.StringIO()
     before = sys.argv
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
         try:
@@ -176,8 +176,8 @@ def _mapped(array: np.ndarray) -> tuple[str, str, int, tuple[int, ...]] | None:
 def _map(path: str, dtype: str, offset: int, shape: tuple[int, ...]) -> np.ndarray:
     if not Path(path).is_file():
         raise NotThereError(
-            f"{path} is not there on {socket.gethostname()}; data that are mapped from files do not travel: put them "
-            "on a disk that all machines share, under the same path"
+            f"{path} is not on this machine, {socket.gethostname()}; data that are mapped from files do not travel: "
+            "put them on a disk that all machines share, under the same path"
         )
     return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
 

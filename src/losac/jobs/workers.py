@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from losac._checks import check_choice, check_count, check_text, shown
-from losac.simulation.options import about
+from losac._options import about
 
 Place = Literal["local", "ray", "slurm"]
 _OWN = {"address": "ray", "slurm": "slurm", "shared": "slurm"}

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from losac._checks import check_count, check_flag, check_kind, check_number, is_number, nearest, shown
+from losac._options import about
 from losac.jobs.workers import Workers
-from losac.simulation.options import SweepComputeKeywords, SweepRunKeywords, about
+from losac.simulation.options import SweepComputeKeywords, SweepRunKeywords
 
 Search = Literal["grid", "refine", "random", "optuna"]
 
