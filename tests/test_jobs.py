@@ -14,6 +14,7 @@ from commands import refused
 from errands import check, errands
 from losac.jobs import JobCall, JobsFailedError, Workers, open_engine
 from losac.jobs.travel import Sender, pack, sender, serve, unpack
+from losac.tuning import members
 
 SMALL = ("--clients", "4", "--rounds", "2", "--seeds", "0,1")
 MINE = """
@@ -106,18 +107,22 @@ def test_own_code_and_data_travel_to_processes_and_what_has_ended_is_not_run_aga
     assert [path.parent.name for path in kept] == ["fedavg-step_size-0.01-seed0"]
 
 
-def test_a_search_in_processes_finds_what_it_finds_here():
+def test_a_search_in_processes_finds_what_it_finds_here_and_repeats_nothing_that_is_kept(tmp_path, monkeypatch):
     data = losac.data.load("digits", clients=4)
     task = losac.classification(losac.models.softmax_regression(64, 10), data)
     method, space = losac.algorithms.fedavg(step_size=1.0), {"step_size": [1e-4, 1e-3]}
+    how = {"rounds": 2, "widen": False, "kept": str(tmp_path / "kept")}
     here = losac.tune(task, method, space, rounds=2, widen=False)
     done = []
-    there = losac.tune(
-        task, method, space, rounds=2, widen=False, on=Workers(jobs=2), progress=lambda *told: done.append(told)
-    )
+    there = losac.tune(task, method, space, on=Workers(jobs=2), progress=lambda *told: done.append(told), **how)
     assert there.best == here.best
     assert np.allclose([t.score for t in there.trials], [t.score for t in here.trials])
     assert sorted(done) == [(1, 2), (2, 2)]
+    monkeypatch.setattr(members, "run_members", lambda *_, **__: pytest.fail("a run is repeated"))
+    again = losac.tune(task, method, space, **how)
+    assert [t.values for t in again.trials] == [t.values for t in there.trials]
+    with pytest.raises(pytest.fail.Exception, match="a run is repeated"):
+        losac.tune(task, method, space, **how | {"rounds": 3})
 
 
 def test_a_failure_elsewhere_is_one_line_and_names_the_job(tmp_path, monkeypatch):

@@ -37,6 +37,9 @@ class SearchOptions:
     widen: bool = field(default=True, metadata=about("Extend a grid if its best point is at an edge."))
     most_widenings: int = field(default=4, metadata=about("How many times a grid is extended, at most.", min=0))
     batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time.", min=1))
+    kept: str | None = field(
+        default=None, metadata=about("Folder that keeps runs that have ended; the same search does not repeat them.")
+    )
     on: Workers = field(default=Workers(), metadata=about("Where the runs are computed."))
 
     def __post_init__(self) -> None:
@@ -77,4 +80,5 @@ class TuneKeywords(SweepRunKeywords, SweepComputeKeywords, total=False):
     widen: bool
     most_widenings: int
     batch: int
+    kept: str | None
     on: Workers

@@ -87,6 +87,8 @@ def tune(
         - ``widen``: whether a grid is extended if its best point is at an edge.
         - ``most_widenings``: how often, at most.
         - ``batch``: how many points ``"refine"`` and ``"optuna"`` choose at a time; they run at once.
+        - ``kept``: a folder that keeps every run that has ended; a search that was stopped continues if it is called
+          again with the same folder.
         - ``on``: where they run, a :class:`losac.jobs.Workers`; by default here. Points that run at once are divided
           among the workers, each part as one compiled program.
 
@@ -120,7 +122,7 @@ def tune(
         run = replace(run, eval_every=run.rounds if how.target is None else max(1, run.rounds // _EVALUATIONS))
     if how.validation is not None and run.loss_every is None:
         run = replace(run, loss_every=run.rounds)
-    with members_on(how.on, judged) as run_all:
+    with members_on(how.on, how.kept, judged) as run_all:
         runs = partial(run_all, run=run, compute=compute, at_once=at_once)
         axes, found, edges = _search(axes, _evaluator(runs, algorithm, seeds, goal, progress), algorithm, run.seed, how)
     if all(trial.diverged is not None for trial in found):
