@@ -52,13 +52,14 @@ class Nodes:
         with log.open("wb") as told:
             node = subprocess.Popen(
                 [
-                    str(Path(sys.executable).with_name("ray")), "start", "--block", "--num-cpus=1",
+                    "taskset", "--cpu-list", str(cores[place % len(cores)]), str(Path(sys.executable).with_name("ray")),
+                    "start", "--block", "--num-cpus=1",
                     "--disable-usage-stats", f"--object-store-memory={_STORE}",
                     f"--node-ip-address=127.0.0.{place + 2}",
                     *(head if place == 0 else [f"--address={self.address}"]),
                 ],
                 stdout=told, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {cores[place % len(cores)]}),
+                env={**os.environ, "RAY_raylet_start_wait_time_s": f"{_START:.0f}"},
             )  # fmt: skip
         self.processes.append(node)
         until = time.monotonic() + _START
