@@ -61,12 +61,13 @@ def test_processes_return_results_logs_and_errors_and_a_killed_one_costs_one_try
 
 
 def test_a_job_that_cannot_be_sent_or_read_is_named(monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # a worker takes over the sender's settings
     with pytest.raises(ValueError, match=r"^mine cannot be sent to another process: TypeError.*generator"):
         pack((i for i in range(3)), "mine")
     reply = serve(sender(1), pack((iter, {}), "broken"), {})
     assert reply.error is not None
     assert "install the same on all machines" in serve(Sender("0", "3", (), {}), b"", {}).error
-    monkeypatch.setenv("LOSAC_DATA_DIR", "/nowhere/at/all")
+    os.environ["LOSAC_DATA_DIR"] = "/nowhere/at/all"
     assert "on a disk that all machines share" in serve(sender(1), b"", {}).error
     assert "2 of 3 jobs failed (a: KeyError: 'x', and 1 more)" in str(
         JobsFailedError({"a": KeyError("x"), "b": KeyError("y")}, 3)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from losac.cli.errors import DIVERGED, FAILED, INTERRUPTED, fail
+from losac.cli.errors import DIVERGED, INTERRUPTED
 from losac.cli.folder import purpose, results_folder
 from losac.cli.group import App
 from losac.cli.options import Out, Overwrite, Printing, Resume, parse_seeds, seeds_option
 from losac.cli.output import NOTHING_SAVED, Answer, new_table, print_table, slug
 from losac.cli.progress import progress
-from losac.cli.where import RunJob, Where, run_apart
+from losac.cli.where import RunJob, Where, collect
 from losac.experiment.fields import SIMULATION, Option
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def run(
     printing: Printing,
 ) -> Answer:
     """Run a benchmark, and print the published numbers beside ours; with --out, --resume continues what was stopped."""
-    import losac
     from losac.bench import read_setting
 
     setting = read_setting(name)
@@ -104,18 +103,16 @@ def run(
             claim.clear()
         pairs = [(row, seed) for row in chosen for seed in wanted]
         plans = (_plan(row, seed, given, None if claim is None else claim.folder / _RUNS) for row, seed in pairs)
-        try:
-            if workers.here:
+        if workers.here:
+            try:
                 for (row, _), plan in zip(pairs, plans):
                     found.setdefault(row.name, []).append(_run(plan, printing.verbose))
-            else:
-                names = {_name(row, seed): row.name for row, seed in pairs}
-                for name, history in run_apart(plans, len(pairs), workers, shown=printing.verbose):
-                    found.setdefault(names[name], []).append(history)
-        except KeyboardInterrupt:
-            stopped = True
-        except losac.jobs.JobsFailedError as error:
-            fail(str(error), FAILED)
+            except KeyboardInterrupt:
+                stopped = True
+        else:
+            ended, stopped = collect(plans, len(pairs), workers, claim, shown=printing.verbose)
+            for row, seed in pairs:
+                found.setdefault(row.name, []).extend(filter(None, [ended.get(_name(row, seed))]))
     return _answer(setting, chosen, found, out, stopped)
 
 

@@ -14,13 +14,13 @@ import typer
 from losac._claim import EXPERIMENT, FolderClaim
 from losac._units import human_seconds
 from losac.cli import completion
-from losac.cli.errors import DIVERGED, FAILED, INTERRUPTED, fail
+from losac.cli.errors import DIVERGED, INTERRUPTED
 from losac.cli.folder import check_same_data, purpose, results_folder, settling
 from losac.cli.group import given_names
 from losac.cli.options import Config, Estimate, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
 from losac.cli.progress import Report, progress
-from losac.cli.where import RunJob, Where, run_apart
+from losac.cli.where import RunJob, Where, collect
 from losac.experiment.file import COMMON, File, compare_request, parse, read_content, sections_of
 from losac.experiment.options import Experiment, Target
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from losac.algorithms import Algorithm
     from losac.data import FederatedData
     from losac.history import History
-    from losac.jobs import Workers
     from losac.simulation.options import SimulationOptions
     from losac.task import Task
 
@@ -127,7 +126,8 @@ def compare(
             histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
         else:
             jobs = [job(*each) for each in itertools.product(methods, chosen)]
-            histories, interrupted = _all_apart(jobs, workers, claim, printing.verbose)
+            found, interrupted = collect(jobs, len(jobs), workers, claim, shown=printing.verbose)
+            histories = [found[each.name] for each in jobs if each.name in found]
         files = _save(histories, data, claim, target) if histories and claim else []
     facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
     return _answer(histories, interrupted, files, out, facts, target)
@@ -167,26 +167,6 @@ def _all_runs(
         except KeyboardInterrupt:
             return histories, True
     return histories, False
-
-
-def _all_apart(
-    jobs: list[RunJob], workers: Workers, claim: FolderClaim | None, shown: bool
-) -> tuple[list[History], bool]:
-    """Return the same from runs in other processes or on other machines."""
-    import losac
-
-    found: dict[str, History] = {}
-    interrupted = False
-    try:
-        for name, history in run_apart(jobs, len(jobs), workers, shown=shown):
-            found[name] = history
-            if claim is not None:
-                claim.settle()
-    except KeyboardInterrupt:
-        interrupted = True
-    except losac.jobs.JobsFailedError as error:
-        fail(str(error), FAILED)
-    return [found[job.name] for job in jobs if job.name in found], interrupted
 
 
 def _run(

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from losac.cli.errors import debugging, say
+from losac.cli.errors import FAILED, debugging, fail, say
 from losac.experiment.options import with_options
 from losac.experiment.words import words
 
 if TYPE_CHECKING:
+    from losac._claim import FolderClaim
     from losac.algorithms import Algorithm
     from losac.history import History
     from losac.jobs import JobCall, JobOutcome, Workers
@@ -44,6 +45,28 @@ class RunJob(NamedTuple):
     options: Mapping[str, Any]
     sections: Mapping[str, Mapping[str, Any]]
     folder: Path | None
+
+
+def collect(
+    runs: Iterable[RunJob], total: int, workers: Workers, claim: FolderClaim | None, *, shown: bool
+) -> tuple[dict[str, History], bool]:
+    """Run on workers; return what ended, by the runs' names, and whether it was interrupted.
+
+    The command fails if a run did, after the others have ended.
+    """
+    from losac.jobs import JobsFailedError
+
+    found: dict[str, History] = {}
+    try:
+        for name, history in run_apart(runs, total, workers, shown=shown):
+            found[name] = history
+            if claim is not None:
+                claim.settle()
+    except KeyboardInterrupt:
+        return found, True
+    except JobsFailedError as error:
+        fail(str(error), FAILED)
+    return found, False
 
 
 def run_apart(runs: Iterable[RunJob], total: int, workers: Workers, *, shown: bool) -> Iterator[tuple[str, History]]:

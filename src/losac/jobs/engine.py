@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from losac.jobs.travel import JobReply, Message, pack, unpack
+from losac.jobs.travel import JobReply, SentCall, pack, unpack
 from losac.jobs.workers import Workers
 
 TRIES = 2
@@ -58,7 +58,7 @@ class JobsFailedError(RuntimeError):
 
 
 class JobOutcome(NamedTuple):
-    """How a job ended: with a result, or with an error; what it printed, and where it ran."""
+    """How a job ended: with a result, or with an error; what it printed, and where it ran, if not on this machine."""
 
     call: JobCall
     result: Any = None
@@ -96,7 +96,7 @@ class JobEngine(ABC):
         """Put a shared argument where all workers can read it; return what a message holds for it."""
 
     @abstractmethod
-    def start(self, name: str, message: Message) -> Any:
+    def start(self, name: str, message: SentCall) -> Any:
         """Start a job; return what stands for it."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class JobEngine(ABC):
     def _start(self, call: JobCall) -> Any:
         shared = {name: self._share(name, value) for name, value in call.shared.items()}
         content = pack((call.function, dict(call.arguments)), call.name)
-        return self.start(call.name, Message(content, shared))
+        return self.start(call.name, SentCall(content, shared))
 
     def _share(self, name: str, value: Any) -> tuple[str, Any]:
         """Store a value, once for all calls; return its key and where it is."""
@@ -161,13 +161,14 @@ def _outcome(call: JobCall, end: JobReply | Lost, tries: int) -> JobOutcome:
     if isinstance(end, Lost):
         often = "twice" if tries > 1 else "once"
         return JobOutcome(call, error=LostJobError(f"lost {often}, {end.reason}"))
+    host = "" if end.host == socket.gethostname() else end.host
     if end.error is not None:
-        where = "" if end.host == socket.gethostname() else f", on {end.host}"
-        return JobOutcome(call, error=JobError(f"{end.error}{where}", end.trace), log=end.log, host=end.host)
+        where = f", on {host}" if host else ""
+        return JobOutcome(call, error=JobError(f"{end.error}{where}", end.trace), log=end.log, host=host)
     try:
-        return JobOutcome(call, unpack(end.result), log=end.log, host=end.host)
+        return JobOutcome(call, unpack(end.result), log=end.log, host=host)
     except Exception as error:
-        return JobOutcome(call, error=JobError(f"its result cannot be read here: {error}"), host=end.host)
+        return JobOutcome(call, error=JobError(f"its result cannot be read here: {error}"), host=host)
 
 
 def open_engine(workers: Workers) -> JobEngine:

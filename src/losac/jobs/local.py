@@ -13,7 +13,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from losac.jobs.engine import JobEngine, Lost
-from losac.jobs.travel import JobReply, Message, sender, serve
+from losac.jobs.travel import JobReply, SentCall, sender, serve
 from losac.jobs.workers import Workers
 
 
@@ -52,10 +52,14 @@ class LocalEngine(JobEngine):
         path.write_bytes(content)
         return str(path)
 
-    def start(self, name: str, message: Message) -> Future[JobReply]:
+    def start(self, name: str, message: SentCall) -> Future[JobReply]:
         """Give a job to a free process."""
         process = self.free.pop() if self.free else _process()
-        job = process.submit(serve, self.sender, *message)
+        try:
+            job = process.submit(serve, self.sender, *message)
+        except BrokenProcessPool:  # killed while it had nothing to do
+            process = _process()
+            job = process.submit(serve, self.sender, *message)
         self.busy[job] = process
         return job
 
@@ -76,8 +80,9 @@ class LocalEngine(JobEngine):
     def stop(self, jobs: Collection[Future[JobReply]]) -> None:
         """End the processes that work on jobs."""
         for job in jobs:
-            for process in list((self.busy[job]._processes or {}).values()):
-                process.terminate()
+            if job in self.busy:
+                for process in list((self.busy[job]._processes or {}).values()):
+                    process.terminate()
 
     def close(self) -> None:
         """End the processes, and leave the environment as it was."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from losac._extras import need
 from losac.jobs.engine import JobEngine, Lost
-from losac.jobs.travel import JobReply, Message, Sender, sender, serve
+from losac.jobs.travel import JobReply, Sender, SentCall, sender, serve
 from losac.jobs.workers import Workers
 
 _SECONDS_BETWEEN_LOOKS = 5.0
@@ -51,7 +51,7 @@ class RayEngine(JobEngine):
         """Put a shared argument into the object store."""
         return self.ray.put(content)
 
-    def start(self, name: str, message: Message) -> Any:
+    def start(self, name: str, message: SentCall) -> Any:
         """Submit a task; Ray resolves references that are arguments of their own."""
         keys = {each: key for each, (key, _) in message.shared.items()}
         places = [place for _, place in message.shared.values()]
@@ -95,8 +95,9 @@ class RayEngine(JobEngine):
 def _served(sent: Sender, content: bytes, keys: dict[str, str], *places: Any) -> JobReply:
     import ray
 
+    address: Any = ray.util
     reply = serve(sent, content, {name: (key, place) for (name, key), place in zip(keys.items(), places)})
-    return reply._replace(host=f"{reply.host} ({ray.util.get_node_ip_address()})")
+    return reply._replace(host=f"{reply.host} ({address.get_node_ip_address()})")
 
 
 def _told(error: Exception) -> str:

@@ -15,7 +15,7 @@ from losac._extras import need
 from losac._files import write_whole
 from losac._folders import cache_dir
 from losac.jobs.engine import JobEngine, Lost
-from losac.jobs.travel import JobReply, Message, sender, serve
+from losac.jobs.travel import JobReply, SentCall, sender, serve
 from losac.jobs.workers import Workers
 
 _AT_ONCE = 16
@@ -47,7 +47,7 @@ class SlurmEngine(JobEngine):
         self.cpus = workers.cpus or 1
         self.sender = sender(self.cpus)
         self.executor: Any = self._executor()
-        self.states: dict[str, tuple[str, str]] = {}
+        self.states: Mapping[str, tuple[str, str]] = {}
         self.looked, self.blind = 0.0, False
         self.gone: dict[Any, float] = {}
         self.failed = False
@@ -78,7 +78,7 @@ class SlurmEngine(JobEngine):
         write_whole(path, content)
         return str(path)
 
-    def start(self, name: str, message: Message) -> Any:
+    def start(self, name: str, message: SentCall) -> Any:
         """Submit a job under its name."""
         self.executor.update_parameters(job_name=re.sub(r"\W+", "-", f"losac {name}")[:60])
         try:
@@ -111,9 +111,9 @@ class SlurmEngine(JobEngine):
     def _lost(self, job: Any, jobs: Collection[Any]) -> Lost | None:
         """Return why a job has ended without a result; None while it may still write one."""
         if time.monotonic() - self.looked > _SECONDS_BETWEEN_QUEUES:
-            told = self.queue([each.job_id for each in jobs])
-            self.states, self.looked = self.states if told is None else told, time.monotonic()
-            self.blind = told is None
+            states = self.queue([each.job_id for each in jobs])
+            self.states, self.looked = self.states if states is None else states, time.monotonic()
+            self.blind = states is None
         if self.blind:
             return None
         state, node = self.states.get(job.job_id, ("", ""))

@@ -32,7 +32,7 @@ _OURS = ("losac", "losac_reproduction")
 _LONGEST_LOG = 20_000
 
 
-class Message(NamedTuple):
+class SentCall(NamedTuple):
     """A call on its way: the function with its arguments, and the shared arguments by name with key and place."""
 
     content: bytes
@@ -153,7 +153,7 @@ def _end(told: io.StringIO) -> str:
     return text if len(text) <= _LONGEST_LOG else f"…\n{text[-_LONGEST_LOG:]}"
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends arrays that are mapped from files as the files' paths."""
 
     def reducer_override(self, obj: Any) -> Any:
