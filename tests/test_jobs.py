@@ -68,7 +68,8 @@ def test_a_job_that_cannot_be_sent_or_read_is_named(monkeypatch):
     assert reply.error is not None
     assert "install the same on all machines" in serve(Sender("0", "3", (), {}), b"", {}).error
     os.environ["LOSAC_DATA_DIR"] = "/nowhere/at/all"
-    assert "on a disk that all machines share" in serve(sender(1), b"", {}).error
+    assert "on a disk that all machines share" in serve(sender(1), b"", {}, True).error
+    assert serve(sender(1), pack((dict, {}), "nothing to read"), {}).error is None
     assert "2 of 3 jobs failed (a: KeyError: 'x', and 1 more)" in str(
         JobsFailedError({"a": KeyError("x"), "b": KeyError("y")}, 3)
     )

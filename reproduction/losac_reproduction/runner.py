@@ -106,7 +106,10 @@ def _here(jobs: Sequence[Job]) -> Iterator[tuple[Job, JobOutcome]]:
 def _elsewhere(jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[Job, JobOutcome]]:
     """Share the jobs out, the longest first."""
     ordered = sorted(jobs, key=lambda job: -job.cost)
-    calls = {JobCall(job.label, _timed, {"job": job, "place": place}): job for place, job in enumerate(ordered)}
+    calls = {
+        JobCall(job.label, _timed, {"job": job, "place": place}, reads_data=True): job
+        for place, job in enumerate(ordered)
+    }
     with open_engine(workers) as engine:
         for outcome in engine.run(calls):
             yield calls[outcome.call], outcome

@@ -26,12 +26,14 @@ class JobCall:
       function: at the top of a module.
       arguments: by name.
       shared: further arguments that many calls have in common, such as the data; sent once.
+      reads_data: whether it reads data sets itself: their folder must then be on the other machine too.
     """
 
     name: str
     function: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     shared: Mapping[str, Any] = field(default_factory=dict)
+    reads_data: bool = False
 
 
 class JobError(RuntimeError):
@@ -145,7 +147,7 @@ class JobEngine(ABC):
     def _start(self, call: JobCall) -> Any:
         shared = {name: self._share(name, value) for name, value in call.shared.items()}
         content = pack((call.function, dict(call.arguments)), call.name)
-        return self.start(call.name, SentCall(content, shared))
+        return self.start(call.name, SentCall(content, shared, call.reads_data))
 
     def _share(self, name: str, value: Any) -> tuple[str, Any]:
         """Store a value, once for all calls; return its key and where it is."""

@@ -55,7 +55,7 @@ class RayEngine(JobEngine):
         """Submit a task; Ray resolves references that are arguments of their own."""
         keys = {each: key for each, (key, _) in message.shared.items()}
         places = [place for _, place in message.shared.values()]
-        return self.function.options(name=name).remote(self.sender, message.content, keys, *places)
+        return self.function.options(name=name).remote(self.sender, message.content, keys, message.reads_data, *places)
 
     def ended(self, jobs: Collection[Any]) -> Iterable[tuple[Any, JobReply | Lost]]:
         """Wait for a task; refuse to wait for a cluster without a node that could run one."""
@@ -92,11 +92,12 @@ class RayEngine(JobEngine):
             self.ray.shutdown()
 
 
-def _served(sent: Sender, content: bytes, keys: dict[str, str], *places: Any) -> JobReply:
+def _served(sent: Sender, content: bytes, keys: dict[str, str], reads_data: bool, *places: Any) -> JobReply:
     import ray
 
     address: Any = ray.util
-    reply = serve(sent, content, {name: (key, place) for (name, key), place in zip(keys.items(), places)})
+    shared = {name: (key, place) for (name, key), place in zip(keys.items(), places)}
+    reply = serve(sent, content, shared, reads_data)
     return reply._replace(host=f"{reply.host} ({address.get_node_ip_address()})")
 
 

@@ -27,16 +27,20 @@ import numpy as np
 import losac
 from losac._own import raised
 
-_ENVIRONMENT = ("LOSAC_DATA_DIR", "LOSAC_PROGRAMS")
+_ENVIRONMENT = ("LOSAC_PROGRAMS",)
 _OURS = ("losac", "losac_reproduction")
 _LONGEST_LOG = 20_000
 
 
 class SentCall(NamedTuple):
-    """A call on its way: the function with its arguments, and the shared arguments by name with key and place."""
+    """A call on its way: the function with its arguments, and the shared arguments by name with key and place.
+
+    ``reads_data``: whether the job reads data sets itself.
+    """
 
     content: bytes
     shared: Mapping[str, tuple[str, Any]]
+    reads_data: bool = False
 
 
 class Sender(NamedTuple):
@@ -46,6 +50,7 @@ class Sender(NamedTuple):
     python: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    data_dir: str | None = None
 
 
 class JobReply(NamedTuple):
@@ -61,10 +66,10 @@ class JobReply(NamedTuple):
 def sender(devices: int) -> Sender:
     """Return what a worker needs to know of this process, and how many CPU devices it should use."""
     told = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    if "LOSAC_DATA_DIR" in told:
-        told["LOSAC_DATA_DIR"] = str(Path(told["LOSAC_DATA_DIR"]).expanduser().resolve())
     told["LOSAC_CPU_DEVICES"] = str(devices)
-    return Sender(losac.__version__, platform.python_version(), tuple(sys.argv), told)
+    data = os.environ.get("LOSAC_DATA_DIR")
+    data_dir = str(Path(data).expanduser().resolve()) if data else None
+    return Sender(losac.__version__, platform.python_version(), tuple(sys.argv), told, data_dir)
 
 
 def pack(value: Any, name: str) -> bytes:
@@ -86,13 +91,14 @@ def unpack(content: bytes) -> Any:
     return pickle.loads(content)
 
 
-def serve(sent: Sender, content: bytes, shared: Mapping[str, tuple[str, Any]]) -> JobReply:
+def serve(sent: Sender, content: bytes, shared: Mapping[str, tuple[str, Any]], reads_data: bool = False) -> JobReply:
     """Make a call; every error is part of the reply, so that what fails otherwise is the machine's fault.
 
     Args:
       sent: who sends it.
       content: function and arguments.
       shared: name → key and place of further arguments: bytes, or the path of a file that holds them.
+      reads_data: whether the folder of the data sets must be there.
     """
     host, told = os.environ.get("SLURMD_NODENAME") or socket.gethostname(), io.StringIO()
     before = sys.argv
@@ -100,7 +106,8 @@ def serve(sent: Sender, content: bytes, shared: Mapping[str, tuple[str, Any]]) -
         try:
             _check_same(sent, host)
             os.environ.update(sent.environment)
-            _check_data(host)
+            if reads_data and sent.data_dir:
+                os.environ["LOSAC_DATA_DIR"] = _there(sent.data_dir, host)
             sys.argv = list(sent.command)
             common = {name: _shared(key, place) for name, (key, place) in shared.items()}
             function, arguments = unpack(content)
@@ -127,13 +134,14 @@ def _check_same(sent: Sender, host: str) -> None:
         )
 
 
-def _check_data(host: str) -> None:
-    folder = os.environ.get("LOSAC_DATA_DIR")
-    if folder and not Path(folder).is_dir():
+def _there(folder: str, host: str) -> str:
+    """Return the folder of the data sets, which the machine must have."""
+    if not Path(folder).is_dir():
         raise NotThereError(
             f"LOSAC_DATA_DIR={folder} is not there on {host}; put the data on a disk that all machines share, under "
             "the same path"
         )
+    return folder
 
 
 _LAST: dict[str, Any] = {}
