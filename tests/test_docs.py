@@ -32,6 +32,7 @@ GUIDES = (
     "runs",
     "simulator",
     "gpu",
+    "cluster",
     "clients",
     "robust",
     "architecture",

@@ -140,6 +140,8 @@ MISSING = {
     "tensorboardX": ("losac.tracking.TensorBoard('runs')", "tracking"),
     "mlflow": ("losac.tracking.MLflow()", "tracking"),
     "wandb": ("losac.tracking.WandB()", "tracking"),
+    "ray": ("losac.jobs.open_engine(losac.jobs.Workers(on='ray', address='auto'))", "ray"),
+    "submitit": ("losac.jobs.open_engine(losac.jobs.Workers(on='slurm'))", "slurm"),
 }
 BLOCK = """
 import sys

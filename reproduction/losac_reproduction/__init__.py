@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from losac.jobs import JobsFailedError
     from losac_reproduction.claims import Headline, JudgedClaim, Statement, judge, pool
     from losac_reproduction.results import read_results, write_results
-    from losac_reproduction.runner import JobsFailedError, Progress, run_jobs
+    from losac_reproduction.runner import Progress, run_jobs
     from losac_reproduction.studies import STUDIES
     from losac_reproduction.study import Figure, Findings, Job, JobResult, Options, ResultTable, Study
 

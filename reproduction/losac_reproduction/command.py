@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,11 +17,13 @@ from losac.cli.folder import results_folder
 from losac.cli.group import App, given_names
 from losac.cli.options import OUTPUT, Json, parse_seeds, seeds_option
 from losac.cli.output import check_replaceable, is_made_here, print_json, wide_console
+from losac.cli.where import Where
 from losac.experiment.fields import SIMULATION, Option
 from losac.experiment.options import DataDir
 from losac.experiment.words import words
 
 if TYPE_CHECKING:
+    from losac.jobs import Workers
     from losac_reproduction import Findings, Options, Progress, Study
 
 EPILOG = """Examples:
@@ -30,6 +33,8 @@ losac reproduce --list
 losac reproduce all --quick
 
 losac reproduce table2 fig2 --seeds 0,1,2,3,4 --out reproduction
+
+losac reproduce rank-digits --on slurm --slurm partition=short --out reproduction
 
 losac reproduce report --pdf
 
@@ -97,22 +102,14 @@ def reproduce(
         Path | None,
         Option(OUTPUT, "Folder for the results.", default="reproduction, or reproduction-quick"),
     ] = None,
-    workers: Annotated[
-        int | None,
-        Option(
-            SIMULATION,
-            "Processes to share the work.",
-            "--jobs",
-            min=1,
-            default=f"one per core, at most {_MOST_WORKERS}",
-        ),
-    ] = None,
     data_dir: DataDir = None,
     pdf: Annotated[bool, Option(OUTPUT, "Write the report as a PDF of four pages.", "--pdf")] = False,
     json: Json = False,
     quiet: Annotated[
         bool, Option(OUTPUT, "Print the paths of the pages, or the names of the parts, only.", "--quiet -q")
     ] = False,
+    *,
+    where: Where,
 ) -> None:
     """Reproduce the paper: run its experiments, compare the numbers with its own, and judge its claims."""
     from losac_reproduction import STUDIES, Options
@@ -130,12 +127,13 @@ def reproduce(
         return
     options = Options(tuple(parse_seeds(seeds)), quick)
     folder = out or Path("reproduction-quick" if quick else "reproduction")
-    conclude_all(_choose(names, STUDIES), options, folder, workers, data_dir, json=json, quiet=quiet)
+    conclude_all(_choose(names, STUDIES), options, folder, where.workers(), data_dir, json=json, quiet=quiet)
 
 
 def _refuse_measuring(given: set[str]) -> None:
     """Refuse options that a report, which measures nothing, cannot heed."""
-    wrong = {"listed": "--list", "seeds": "--seeds", "quick": "--quick", "workers": "--jobs", "data_dir": "--data-dir"}
+    wrong = {"listed": "--list", "seeds": "--seeds", "quick": "--quick", "data_dir": "--data-dir"}
+    wrong |= {each.name: f"--{each.name}" for each in fields(Where)}
     for name, option in wrong.items():
         if name in given:
             raise ValueError(f"{option} has no effect on losac reproduce report, which measures nothing; leave it out")
@@ -197,13 +195,14 @@ def attack_report(
     quiet: Annotated[bool, Option(OUTPUT, "Print the path of the page only.", "--quiet -q")] = False,
 ) -> None:
     """Write one page: the paper's attack, the strong ones, and what defences cost and buy."""
+    from losac.jobs import Workers
     from losac_reproduction import STUDIES, Options
 
     options = Options(tuple(parse_seeds(seeds)), quick)
     folder = out or Path("leakage-quick" if quick else "leakage")
     made_by = f"losac attack report --seeds {seeds}{' --quick' if quick else ''}"
     conclude_all(
-        [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, workers, data_dir,
+        [STUDIES[name] for name in ("fig6", "leakage", "privacy")], options, folder, Workers(jobs=workers), data_dir,
         json=json, quiet=quiet, together=("What the messages give away, and what protects", made_by),
     )  # fmt: skip
 
@@ -221,7 +220,7 @@ def conclude_all(
     studies: list[Study],
     options: Options,
     folder: Path,
-    workers: int | None,
+    workers: Workers,
     data_dir: Path | None,
     *,
     json: bool,
@@ -236,7 +235,7 @@ def conclude_all(
 
     if data_dir is not None:
         os.environ["LOSAC_DATA_DIR"] = str(data_dir)
-    workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
+    workers = workers.at_least(min(os.cpu_count() or 1, _MOST_WORKERS))
     with results_folder(folder, "add") as claim:
         if claim is not None and not claim.empty and not _begun(folder):
             raise ValueError(f"--out {folder} is not empty, and holds no results of the studies; give another folder")
@@ -271,7 +270,7 @@ def _begun(folder: Path) -> bool:
 
 
 def _run(
-    studies: list[Study], options: Options, folder: Path, workers: int, *, shown: bool
+    studies: list[Study], options: Options, folder: Path, workers: Workers, *, shown: bool
 ) -> tuple[dict[str, tuple[Study, Findings]], dict[str, str]]:
     """Measure all studies together: no core waits for the last job of each; conclude study by study."""
     from losac_reproduction import run_jobs, write_results
@@ -309,7 +308,10 @@ def _reporter() -> Any:
     def report(progress: Progress) -> None:
         left = "" if progress.left is None else f", about {human_seconds(progress.left)} left"
         before = f", {progress.found} found from before" if progress.found and progress.done == 1 else ""
-        say(f"{progress.done} of {progress.total}{left}: {progress.label}{before}")
+        where = f" on {progress.host}" if progress.host else ""
+        say(f"{progress.done} of {progress.total}{left}: {progress.label}{where}{before}")
+        for line in progress.log.splitlines():
+            say(f"  {progress.label}: {line}")
 
     return report
 

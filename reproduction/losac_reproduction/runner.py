@@ -1,20 +1,17 @@
-"""Runs jobs: those without a stored result, in one process or several; each result is stored as soon as it is there."""
+"""Runs jobs: those without a stored result, here or elsewhere; each result is stored as soon as it is there."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from losac._files import write_whole
+from losac.jobs import JobCall, JobOutcome, JobsFailedError, Workers, open_engine
 from losac_reproduction.study import Job, JobResult
 
 PROGRAMS = 12
@@ -22,58 +19,55 @@ PROGRAMS = 12
 
 
 class Progress(NamedTuple):
-    """How far a run is: jobs done, in all, found from an earlier run; seconds left, None where not known yet."""
+    """How far a run is: jobs done, in all, found from an earlier run; seconds left, None where not known yet.
+
+    The last job is named by ``label``, with what it printed and where it ran.
+    """
 
     done: int
     total: int
     found: int
     left: float | None
     label: str
+    log: str = ""
+    host: str = ""
 
 
 Report = Callable[[Progress], None]
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, workers: int = 1, report: Report | None = None) -> list[JobResult]:
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, workers: Workers | int = 1, report: Report | None = None
+) -> list[JobResult]:
     """Return the results of all jobs, from the folder where they are there, else measured and stored in it.
 
     Args:
       jobs: what to measure.
       folder: where the results are kept, one file each.
-      workers: how many processes; with one the jobs run in this process.
+      workers: where they run, or how many processes of this machine; with one they run in this process.
       report: called when a job is done.
     """
+    workers = workers if isinstance(workers, Workers) else Workers(jobs=workers)
     folder.mkdir(parents=True, exist_ok=True)
     stored = {job.digest: found for job in jobs if (found := _read(folder / f"{job.digest}.json")) is not None}
     missing = list({job.digest: job for job in jobs if job.digest not in stored}.values())
-    clock = _Clock(missing, len(stored), workers)
-    outcomes = _in_processes(missing, workers) if workers > 1 and len(missing) > 1 else _here(missing)
+    clock = _Clock(missing, len(stored), workers.jobs or 1)
+    here = workers.here or (workers.on == "local" and len(missing) == 1)
     failures: dict[str, Exception] = {}
-    for job, outcome in outcomes:
-        if isinstance(outcome, Exception):
-            failures[job.label] = outcome
+    for job, outcome in _here(missing) if here else _elsewhere(missing, workers) if missing else ():
+        if outcome.error is not None:
+            failures[job.label] = outcome.error
         else:
-            measured = JobResult(job.label, job.arguments, plain(outcome.result), outcome.seconds, outcome.device)
+            timing: Timing = outcome.result
+            measured = JobResult(job.label, job.arguments, plain(timing.result), timing.seconds, timing.device)
             _write(folder / f"{job.digest}.json", measured)
             stored[job.digest] = measured
         if report is not None:
-            report(clock.tick(job))
+            report(clock.tick(job, outcome))
     if failures:
-        raise JobsFailedError(failures, len(jobs))
+        kept = "the others are stored, and the same command continues from there"
+        raise JobsFailedError(failures, len(jobs), kept)
     return [stored[job.digest] for job in jobs]
-
-
-class JobsFailedError(RuntimeError):
-    """Some jobs raised an error; the others' results are stored."""
-
-    def __init__(self, failures: Mapping[str, Exception], total: int) -> None:
-        (label, error), *_ = failures.items()
-        more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
-        super().__init__(
-            f"{len(failures)} of {total} jobs failed ({label}: {type(error).__name__}: {error}{more}); the others are "
-            "stored, and the same command continues from there"
-        )
-        self.failures = dict(failures)
 
 
 class Timing(NamedTuple):
@@ -92,64 +86,33 @@ class _Clock:
         self.costs, self.total = sum(job.cost for job in jobs), len(jobs)
         self.spent, self.done, self.found, self.workers = 0.0, 0, found, workers
 
-    def tick(self, job: Job) -> Progress:
+    def tick(self, job: Job, outcome: JobOutcome) -> Progress:
         self.done += 1
         self.spent += job.cost
         passed = time.perf_counter() - self.began
         left = passed * (self.costs - self.spent) / self.spent if self.done >= self.workers else None
-        return Progress(self.done, self.total, self.found, left, job.label)
+        return Progress(self.done, self.total, self.found, left, job.label, outcome.log, outcome.host)
 
 
-def _here(jobs: Sequence[Job]) -> Iterator[tuple[Job, Timing | Exception]]:
+def _here(jobs: Sequence[Job]) -> Iterator[tuple[Job, JobOutcome]]:
     for place, job in enumerate(jobs):
+        call = JobCall(job.label, _timed, {"job": job, "place": place})
         try:
-            yield job, _timed(job, place)
+            yield job, JobOutcome(call, _timed(job, place))
         except Exception as error:
-            yield job, error
+            yield job, JobOutcome(call, error=error)
 
 
-def _in_processes(jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Timing | Exception]]:
-    """Share the jobs out, the longest first; this process keeps off the accelerator, which the workers share.
-
-    A GPU's compiler would spend most of the time on trying variants of small matrix products: that is turned off.
-    """
-    flags = os.environ.get("XLA_FLAGS", "")
-    share = {
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / workers:.3f}",
-        "XLA_FLAGS": flags if "autotune" in flags else f"{flags} --xla_gpu_autotune_level=0".strip(),
-        "LOSAC_CPU_DEVICES": "1",
+def _elsewhere(jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[Job, JobOutcome]]:
+    """Share the jobs out, the longest first."""
+    ordered = sorted(jobs, key=lambda job: -job.cost)
+    calls = {
+        JobCall(job.label, _timed, {"job": job, "place": place}, reads_data=True): job
+        for place, job in enumerate(ordered)
     }
-    before = {name: os.environ.get(name) for name in share}
-    os.environ.update(share)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    try:
-        ordered = sorted(jobs, key=lambda job: -job.cost)
-        waiting = {pool.submit(_timed, job, place): job for place, job in enumerate(ordered)}
-        while waiting:
-            finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                job, error = waiting.pop(future), future.exception()
-                yield job, error if isinstance(error, Exception) else future.result()
-    finally:
-        for process in list((pool._processes or {}).values()):
-            if waiting:
-                process.terminate()
-        pool.shutdown(cancel_futures=True)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def _end_with_parent() -> None:
-    """Let a worker end when the process that started it is gone, killed perhaps: it would wait for jobs forever."""
-    parent = parent_process()
-
-    def end() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
+    with open_engine(workers) as engine:
+        for outcome in engine.run(calls):
+            yield calls[outcome.call], outcome
 
 
 def _timed(job: Job, place: int) -> Timing:

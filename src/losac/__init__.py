@@ -16,6 +16,7 @@ _MODULES = (
     "attacks",
     "data",
     "evaluation",
+    "jobs",
     "losses",
     "metrics",
     "models",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from losac import attacks as attacks
     from losac import data as data
     from losac import evaluation as evaluation
+    from losac import jobs as jobs
     from losac import losses as losses
     from losac import metrics as metrics
     from losac import models as models

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from losac._checks import check_choice, check_count, check_list
+from losac._options import about
 from losac.algorithms.contract import Algorithm
 from losac.attacks.algebra import Estimate, NonlinearMethodError, solve, system_of
 from losac.attacks.attack import ATTACKS, Data, Recovered, run
@@ -21,7 +22,7 @@ from losac.attacks.sums import pooled, watch_sum
 from losac.attacks.transcript import Transcript, mean_gradient, watch
 from losac.attacks.unrolled import run_unrolled
 from losac.simulation.engines.resident import precision
-from losac.simulation.options import Dtype, about
+from losac.simulation.options import Dtype
 from losac.task import Task
 from losac.trees import scale
 

@@ -14,6 +14,7 @@ from losac.cli.group import App
 from losac.cli.options import Out, Overwrite, Printing, Resume, parse_seeds, seeds_option
 from losac.cli.output import NOTHING_SAVED, Answer, new_table, print_table, slug
 from losac.cli.progress import progress
+from losac.cli.where import RunJob, Where, collect
 from losac.experiment.fields import SIMULATION, Option
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ losac bench run fedavg_mnist_2nn --rows "B = 10" --out bench
 
 losac bench run niid_mnist --seeds 0,1,2 --out bench
 
-losac bench run fedprox_synthetic --rounds 20"""
+losac bench run fedprox_synthetic --rounds 20
+
+losac bench run scaffold_emnist --on ray --address auto --out bench"""
 _RUNS = "runs"
 
 app = App(help="Run the field's benchmarks, and compare with the published numbers.")
@@ -76,6 +79,7 @@ def run(
     overwrite: Overwrite = False,
     resume: Resume = False,
     *,
+    where: Where,
     printing: Printing,
 ) -> Answer:
     """Run a benchmark, and print the published numbers beside ours; with --out, --resume continues what was stopped."""
@@ -92,24 +96,32 @@ def run(
     given = {"data_dir": data_dir, "rounds": rounds}
     found: dict[str, list[History]] = {}
     stopped = False
-    wanted = parse_seeds(seeds)
+    wanted, workers = parse_seeds(seeds), where.workers()
     add = "add" if resume else purpose(overwrite=overwrite)
     with results_folder(out, add) as claim:
         if claim is not None and not resume:
             claim.clear()
-        for row in chosen:
+        pairs = [(row, seed) for row in chosen for seed in wanted]
+        plans = (_plan(row, seed, given, None if claim is None else claim.folder / _RUNS) for row, seed in pairs)
+        if workers.here:
             try:
-                for seed in wanted:
-                    folder = None if claim is None else claim.folder / _RUNS / f"{slug(row.name)}-seed{seed}"
-                    found.setdefault(row.name, []).append(_run(row, seed, given, folder, printing.verbose))
+                for (row, _), plan in zip(pairs, plans):
+                    found.setdefault(row.name, []).append(_run(plan, printing.verbose))
             except KeyboardInterrupt:
                 stopped = True
-                break
+        else:
+            ended, stopped = collect(plans, len(pairs), workers, claim, shown=printing.verbose)
+            for row, seed in pairs:
+                found.setdefault(row.name, []).extend(filter(None, [ended.get(_name(row, seed))]))
     return _answer(setting, chosen, found, out, stopped)
 
 
-def _run(row: BenchmarkRow, seed: int, given: Mapping[str, Any], folder: Path | None, shown: bool) -> History:
-    import losac
+def _name(row: BenchmarkRow, seed: int) -> str:
+    return f"{row.name}, seed {seed}"
+
+
+def _plan(row: BenchmarkRow, seed: int, given: Mapping[str, Any], runs: Path | None) -> RunJob:
+    """Return the run of a row, with its data."""
     from losac.cli.run import sections
     from losac.experiment.options import Experiment
 
@@ -118,14 +130,21 @@ def _run(row: BenchmarkRow, seed: int, given: Mapping[str, Any], folder: Path | 
     (method,) = experiment.build_algorithms([row.algorithm])
     data = experiment.load_data()
     options = experiment.simulation(data) | {"seed": seed}
-    task = experiment.build_task(data)
-    with progress(1, options["rounds"], shown=shown) as begin:
-        report = begin(f"{row.name}, seed {seed}")
+    folder = None if runs is None else runs / f"{slug(row.name)}-seed{seed}"
+    told = sections(experiment, data, method, seed, None)
+    return RunJob(_name(row, seed), experiment.build_task(data), method, options, told, folder)
+
+
+def _run(plan: RunJob, shown: bool) -> History:
+    """Run it here."""
+    import losac
+
+    with progress(1, plan.options["rounds"], shown=shown) as begin:
+        kept: dict[str, Any] = {"progress": begin(plan.name), **plan.options}
         try:
-            if folder is None:
-                return losac.simulate(task, method, progress=report, **options)
-            told = sections(experiment, data, method, seed, None)
-            return losac.runs.record(task, method, folder, resume=True, progress=report, experiment=told, **options)
+            if plan.folder is None:
+                return losac.simulate(plan.task, plan.method, **kept)
+            return losac.runs.record(plan.task, plan.method, plan.folder, resume=True, experiment=plan.sections, **kept)
         except losac.DivergedError as error:
             return error.history
 

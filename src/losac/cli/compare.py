@@ -15,19 +15,19 @@ from losac._claim import EXPERIMENT, FolderClaim
 from losac._units import human_seconds
 from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED
-from losac.cli.folder import check_same_data, purpose, results_folder
+from losac.cli.folder import check_same_data, purpose, results_folder, settling
 from losac.cli.group import given_names
 from losac.cli.options import Config, Estimate, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
 from losac.cli.progress import Report, progress
+from losac.cli.where import RunJob, Where, collect
 from losac.experiment.file import COMMON, File, compare_request, parse, read_content, sections_of
 from losac.experiment.options import Experiment, Target
 
 if TYPE_CHECKING:
     from losac.algorithms import Algorithm
     from losac.data import FederatedData
-    from losac.history import Callback, History, Moment, Start
-    from losac.history.callbacks import End
+    from losac.history import History
     from losac.simulation.options import SimulationOptions
     from losac.task import Task
 
@@ -41,7 +41,9 @@ losac compare losac losac:scaling=exact --data mnist --rounds 100 --target 0.9 -
 
 losac compare losac scaffold --config experiment.toml --out compared
 
-losac compare losac scaffold --config experiment.toml --out compared --resume"""
+losac compare losac scaffold --config experiment.toml --out compared --resume
+
+losac compare losac scaffold --seeds 0,1,2,3 --on ray --address auto --out compared"""
 
 
 def compare(
@@ -64,6 +66,7 @@ def compare(
     out: Out = None,
     overwrite: Overwrite = False,
     resume: Resume = False,
+    where: Where,
     printing: Printing,
     context: typer.Context,
 ) -> Answer:
@@ -75,7 +78,7 @@ def compare(
     if resume and config is None and out is not None and (out / EXPERIMENT).is_file():
         config = out / EXPERIMENT
     content = {} if config is None else read_content(config)
-    chosen = parse_seeds(seeds)
+    chosen, workers = parse_seeds(seeds), where.workers()
     asked = partial(compare_request, experiment, content, given, algorithms, target=target)
     with results_folder(out, wanted, asked(seeds=chosen)) as claim:
         if resume and out is not None and (out / "run.json").exists():
@@ -106,15 +109,25 @@ def compare(
                 _check_resume(_folder(out, entry, seed), sections_with(entry, seed), task, methods[entry], plans[entry])
         if claim is not None and (request := asked(seeds=chosen)):
             claim.begin(request, anew=not resume)
-        observers = [] if claim is None else [_settling(claim)]
+        observers = [] if claim is None else [settling(claim)]
 
         def simulate(entry: str, seed: int, report: Report) -> History:
             options = experiment.simulation(data) | {"seed": seed, "progress": report, "callbacks": observers}
             folder = None if out is None else _folder(out, entry, seed)
             return _run(task, methods[entry], folder, sections_with(entry, seed), resume, options)
 
+        def job(entry: str, seed: int) -> RunJob:
+            name, options = f"{methods[entry]!r} seed {seed}", experiment.simulation(data) | {"seed": seed}
+            folder = None if out is None else _folder(out, entry, seed)
+            return RunJob(name, task, methods[entry], options, sections_with(entry, seed), folder)
+
         rounds = experiment.simulation(data)["rounds"]
-        histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
+        if workers.here:
+            histories, interrupted = _all_runs(methods, chosen, simulate, rounds, printing.verbose)
+        else:
+            jobs = [job(*each) for each in itertools.product(methods, chosen)]
+            found, interrupted = collect(jobs, len(jobs), workers, claim, shown=printing.verbose)
+            histories = [found[each.name] for each in jobs if each.name in found]
         files = _save(histories, data, claim, target) if histories and claim else []
     facts = told["problem"] | told["simulation"] | {"rows": len(data), "seeds": chosen}
     return _answer(histories, interrupted, files, out, facts, target)
@@ -174,25 +187,6 @@ def _run(
         if diverged is not None:
             return diverged
     return losac.runs.record(task, method, folder, resume=resume, experiment=sections, **options)
-
-
-def _settling(claim: FolderClaim) -> Callback:
-    """Return a callback that gives up the results that a comparison replaces once one of its runs has got going."""
-    import losac
-
-    class Settling(losac.Callback):
-        def on_start(self, start: Start) -> None:
-            self.first = start.first
-
-        def on_evaluation(self, moment: Moment) -> None:
-            if moment.round > self.first:
-                claim.settle()
-
-        def on_end(self, history: History | None, end: End) -> None:
-            if end != "failed":
-                claim.settle()
-
-    return Settling()
 
 
 def default_entries(experiment: Experiment) -> list[str]:

@@ -105,7 +105,7 @@ def _unforeseen(error: Exception) -> str:
 def _kept_traceback() -> str:
     """Write the traceback into a new file, and say where; if no file can be written, say how to see it."""
     again = "LOSAC_DEBUG=1 shows it"
-    if _debugging():
+    if debugging():
         return "its traceback is above"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="losac-", suffix=".log", delete=False, encoding="utf-8") as file:
@@ -115,12 +115,13 @@ def _kept_traceback() -> str:
     return f"its traceback is in {file.name} ({again} here)"
 
 
-def _debugging() -> bool:
+def debugging() -> bool:
+    """Whether tracebacks are shown."""
     return os.environ.get("LOSAC_DEBUG", "") not in ("", "0")
 
 
 def _show_traceback() -> None:
-    if _debugging():
+    if debugging():
         say(traceback.format_exc())
 
 

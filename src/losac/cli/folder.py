@@ -6,10 +6,14 @@ import contextlib
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from losac._claim import EXPERIMENT, RUN_FILES, FolderClaim, FolderError, claimed, holds_anything
 from losac._files import is_locked
+
+if TYPE_CHECKING:
+    from losac.history import Callback, History, Moment, Start
+    from losac.history.callbacks import End
 
 Purpose = Literal["new", "overwrite", "resume", "add"]
 _RUNS = "runs"
@@ -81,3 +85,22 @@ def _resumable(out: Path) -> bool:
 
 def _or_replace(out: Path) -> str:
     return ", with --overwrite to replace what is there" if holds_anything(out) else ""
+
+
+def settling(claim: FolderClaim) -> Callback:
+    """Return a callback that gives up the results that a comparison replaces once one of its runs has got going."""
+    import losac
+
+    class Settling(losac.Callback):
+        def on_start(self, start: Start) -> None:
+            self.first = start.first
+
+        def on_evaluation(self, moment: Moment) -> None:
+            if moment.round > self.first:
+                claim.settle()
+
+        def on_end(self, history: History | None, end: End) -> None:
+            if end != "failed":
+                claim.settle()
+
+    return Settling()

@@ -10,11 +10,12 @@ import typer
 
 from losac._claim import FolderClaim
 from losac.cli import completion
-from losac.cli.errors import DIVERGED, INTERRUPTED, fail, say
+from losac.cli.errors import DIVERGED, FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import purpose, results_folder
 from losac.cli.group import given_names
 from losac.cli.options import Config, Out, Overwrite, Printing, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, save_config, wide_console
+from losac.cli.where import Where
 from losac.experiment.fields import Option
 from losac.experiment.file import read_file
 from losac.experiment.options import Experiment, with_options
@@ -36,6 +37,8 @@ losac tune scaffold --space step_size=1e-5:1e-2:7log --space server_step=1,3,10 
 losac tune losac --search random --trials 40 --space step_size=1e-5:1e-2:log --target 0.9
 
 losac tune scaffold --config experiment.toml --out tuned
+
+losac tune scaffold --on slurm --slurm partition=short,mem=8G --jobs 8 --out tuned
 
 losac run tuned/best.toml --out runs/tuned"""
 
@@ -68,10 +71,12 @@ def tune(
     config: Config = None,
     out: Out = None,
     overwrite: Overwrite = False,
+    where: Where,
     printing: Printing,
     context: typer.Context,
 ) -> Answer:
     """Search for the best settings of an algorithm on rows set aside from the clients' data, never on the test rows."""
+    workers = where.workers()
     with results_folder(out, purpose(overwrite=overwrite)) as claim:
         if config is not None:
             experiment = read_file(config).fill(experiment, given_names(context))
@@ -81,7 +86,7 @@ def tune(
         axes = parse_space(space) if space else _default_space(experiment, algorithm, method, sought["search"])
         data = experiment.load_data()
         options = _checked(experiment.simulation(data)) | {"eval_every": experiment.eval_every}
-        sought |= {"seeds": chosen, "validation": sought["validation"] or None}
+        sought |= {"seeds": chosen, "validation": sought["validation"] or None, "on": workers}
         tuning = _search(experiment, data, method, axes, sought | options, printing.verbose)
         problem = experiment.describe(data)
         files = [] if claim is None else _save(tuning, claim, problem)
@@ -113,6 +118,8 @@ def _search(
         return losac.tune(experiment.build_task(data), method, axes, progress=report, **options)
     except losac.tuning.AllDivergedError as error:
         fail(str(error), DIVERGED)
+    except losac.jobs.JobsFailedError as error:
+        fail(str(error), FAILED)
     except KeyboardInterrupt:
         say("losac: interrupted; nothing was saved")
         raise typer.Exit(INTERRUPTED) from None

@@ -19,6 +19,7 @@ from losac.data.sources import SOURCES
 from losac.experiment.options import MODELS, OWN
 from losac.experiment.settings import OBJECTS
 from losac.experiment.words import FILE
+from losac.jobs.workers import Workers
 from losac.simulation.options import ComputeOptions, RunOptions
 from losac.tuning.options import SearchOptions
 
@@ -35,6 +36,7 @@ def current_words() -> dict[str, Any]:
         "attacks": list(ATTACKS),
         "options": list(option_rows(RunOptions, ComputeOptions, without=OWN)),
         "search": list(option_rows(SearchOptions, defaults=True)),
+        "workers": list(option_rows(Workers, defaults=True)),
         "attack": list(option_rows(Plan, defaults=True)),
     }
 
@@ -47,7 +49,7 @@ def option_rows(*kinds: Any, without: Collection[str] = (), defaults: bool = Fal
     """Yield the fields of dataclasses that text can give, as rows of a table.
 
     Args:
-      kinds: the dataclasses, whose fields have the metadata of :func:`losac.simulation.options.about`.
+      kinds: the dataclasses, whose fields have the metadata of :func:`losac._options.about`.
       without: fields that have an option of their own.
       defaults: whether the rows have the fields' defaults too.
     """

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, get_args
 import numpy as np
 
 from losac._checks import check_choice, check_count, check_kind, check_text, is_list, is_whole, nearest, shown
+from losac._options import about
 from losac._seeds import check_seed
 from losac.simulation.attackers import Attackers, check_attackers
 from losac.simulation.engines.intervals import MOST_ROUNDS
@@ -28,22 +29,6 @@ Gradients = Literal["auto", "formed", "factored"]
 Matmul = Literal["float32", "tensorfloat32", "bfloat16"]
 TableDtype = Literal["float64", "float32", "bfloat16", "float16"]
 STORES = ("auto", "device", "memory")
-
-
-def about(
-    help: str, *, recorded: bool = False, min: float | None = None, max: float | None = None, **text: str
-) -> dict[str, Any]:
-    """Return an option's metadata.
-
-    Args:
-      help: its purpose, in a line.
-      recorded: whether it is recorded among the conditions of a run; options that decide its numbers are.
-      min, max: the least and the largest number that the command line takes.
-      text: what else the command line needs to know: ``default`` in words, and ``complete``, the function of
-        :mod:`losac.cli.completion` that offers values.
-    """
-    limits = {name: value for name, value in (("min", min), ("max", max)) if value is not None}
-    return {"help": help, "recorded": recorded, "shown": {**limits, **text}}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

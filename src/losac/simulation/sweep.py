@@ -37,6 +37,8 @@ from losac.task import Task
 
 Job = tuple[Algorithm, int]
 """An algorithm and the seed to run it with."""
+Keep = Callable[[Sequence[int], Sequence[History]], None]
+"""Receives runs as they end: their places in the list of jobs, and their histories."""
 ONE_RUN_ONLY = ("seed", "layout", "store", "until")
 """The options of a single run: many runs at once have their own seeds, and share layout and store."""
 
@@ -168,6 +170,7 @@ def run_members(
     *,
     at_once: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    keep: Keep | None = None,
 ) -> list[History]:
     """Run any list of (algorithm, seed), those that share a program together; return a history for each, in order.
 
@@ -175,6 +178,7 @@ def run_members(
       task: the problem.
       jobs: algorithms that may differ in their settings but not in their class, each with a seed.
       run, compute, at_once, progress: as for :func:`sweep`.
+      keep: receives runs as they end.
     """
     prepare_jax()
     jobs = [(algorithm, check_seed(seed)) for algorithm, seed in jobs]
@@ -191,20 +195,23 @@ def run_members(
         check_function("progress", progress, "(members done, members in all)", 2)
     about = conditions(task, options.conditions())
     with precision(options.dtype, options.compute.matmul):
-        for group in _alike(jobs):
+        for group in alike(jobs):
             shape = member_shape(task, jobs[group[0]][0], options)
             most = at_once or fitting(task, jobs[group[0]][0], options, shape)
             for start in range(0, len(group), most):
                 part = group[start : start + most]
                 algorithms, seeds = zip(*(jobs[j] for j in part))
                 members = SweptEngine(task, algorithms, seeds, options, shape)
-                found |= zip(part, _together(members, sampler, stops, about))
+                ended = _together(members, sampler, stops, about)
+                found |= zip(part, ended)
+                if keep is not None:
+                    keep(part, ended)
                 if progress is not None:
                     progress(len(found), len(jobs))
     return [found[j] for j in range(len(jobs))]
 
 
-def _alike(jobs: Sequence[Job]) -> list[list[int]]:
+def alike(jobs: Sequence[Job]) -> list[list[int]]:
     """Group the jobs that differ in numbers and seeds only, and so share a program."""
     groups: dict[Any, list[int]] = {}
     for j, (algorithm, _) in enumerate(jobs):

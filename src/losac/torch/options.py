@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from losac._checks import check_flag
+from losac._options import about
 from losac.prox import Regularizer
-from losac.simulation.options import Dtype, RunKeywords, about
+from losac.simulation.options import Dtype, RunKeywords
 from losac.task import Examples, Reduction, Weights
 
 Function = Callable[[Any, Any], Any]

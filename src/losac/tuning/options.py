@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from losac._checks import check_count, check_flag, check_number, is_number, nearest, shown
-from losac.simulation.options import SweepComputeKeywords, SweepRunKeywords, about
+from losac._checks import check_count, check_flag, check_kind, check_number, is_number, nearest, shown
+from losac._options import about
+from losac.jobs.workers import Workers
+from losac.simulation.options import SweepComputeKeywords, SweepRunKeywords
 
 Search = Literal["grid", "refine", "random", "optuna"]
 
@@ -35,6 +37,10 @@ class SearchOptions:
     widen: bool = field(default=True, metadata=about("Extend a grid if its best point is at an edge."))
     most_widenings: int = field(default=4, metadata=about("How many times a grid is extended, at most.", min=0))
     batch: int = field(default=8, metadata=about("Points that refine and optuna choose at a time.", min=1))
+    kept: str | None = field(
+        default=None, metadata=about("Folder that keeps runs that have ended; the same search does not repeat them.")
+    )
+    on: Workers = field(default=Workers(), metadata=about("Where the runs are computed."))
 
     def __post_init__(self) -> None:
         known = get_args(Search)
@@ -49,6 +55,7 @@ class SearchOptions:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_flag("widen", self.widen)
+        check_kind("on", self.on, Workers, "such as losac.jobs.Workers(on='ray', address='auto')")
         check_count("sustained", self.sustained)
         if self.sustained > 1 and self.target is None:
             raise ValueError(f"sustained={self.sustained} counts evaluations at a target; give target too")
@@ -73,3 +80,5 @@ class TuneKeywords(SweepRunKeywords, SweepComputeKeywords, total=False):
     widen: bool
     most_widenings: int
     batch: int
+    kept: str | None
+    on: Workers

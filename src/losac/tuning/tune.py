@@ -21,15 +21,15 @@ from losac.simulation.options import (
     takes_options,
 )
 from losac.simulation.program.setup import check_algorithm
-from losac.simulation.sweep import run_members
 from losac.task import Task, check_task
 from losac.tuning.draws import draw_points
 from losac.tuning.grid import grid_search
+from losac.tuning.members import members_on
 from losac.tuning.options import SearchOptions, TuneKeywords
 from losac.tuning.optuna_search import optuna_search
 from losac.tuning.refine import refine_search
 from losac.tuning.result import Tuning
-from losac.tuning.space import Axis, Point, Range, check_space, edge
+from losac.tuning.space import Axis, Edge, Point, Range, check_space, edge
 from losac.tuning.trials import AllDivergedError, Evaluate, Goal, Trial, make_trial, ranked
 
 NOT_TUNED = ("layout", "store", "until")
@@ -87,6 +87,10 @@ def tune(
         - ``widen``: whether a grid is extended if its best point is at an edge.
         - ``most_widenings``: how often, at most.
         - ``batch``: how many points ``"refine"`` and ``"optuna"`` choose at a time; they run at once.
+        - ``kept``: a folder that keeps every run that has ended; a search that was stopped continues if it is called
+          again with the same folder.
+        - ``on``: where they run, a :class:`losac.jobs.Workers`; by default here. Points that run at once are divided
+          among the workers, each part as one compiled program.
 
     Returns:
       The trials, the best settings, and for each axis where they lie on it. If every point diverges,
@@ -118,17 +122,9 @@ def tune(
         run = replace(run, eval_every=run.rounds if how.target is None else max(1, run.rounds // _EVALUATIONS))
     if how.validation is not None and run.loss_every is None:
         run = replace(run, loss_every=run.rounds)
-    runs = partial(run_members, judged, run=run, compute=compute, at_once=at_once)
-    evaluate = _evaluator(runs, algorithm, seeds, goal, progress)
-    if how.search == "grid":
-        axes, found, edges = grid_search(axes, evaluate, _allows(algorithm), how.most_widenings if how.widen else 0)
-    else:
-        wanted = _TRIALS if how.trials is None else how.trials
-        if how.search == "refine":
-            axes, found = refine_search(axes, evaluate, _allows(algorithm), wanted, how.batch)
-        else:
-            found = _sampled(how.search, axes, wanted, run.seed, how.batch, evaluate)
-        edges = {name: edge(axis, ranked(found)[0].settings[name]) for name, axis in axes.items()}
+    with members_on(how.on, how.kept, judged) as run_all:
+        runs = partial(run_all, run=run, compute=compute, at_once=at_once)
+        axes, found, edges = _search(axes, _evaluator(runs, algorithm, seeds, goal, progress), algorithm, run.seed, how)
     if all(trial.diverged is not None for trial in found):
         raise AllDivergedError(f"all {len(found)} trials diverged{_smallest_step(found)}; search among smaller steps")
     if all(trial.diverged is not None or math.isnan(trial.score) for trial in found):
@@ -205,6 +201,21 @@ def _evaluator(
         return [make_trial(point, runs[i * each : (i + 1) * each], goal) for i, point in enumerate(points)]
 
     return evaluate
+
+
+def _search(
+    axes: Mapping[str, Axis], evaluate: Evaluate, algorithm: Algorithm, seed: int, how: SearchOptions
+) -> tuple[Mapping[str, Axis], list[Trial], Mapping[str, Edge]]:
+    """Return the axes as they have grown, the trials, and where the best point lies on each axis."""
+    allows = _allows(algorithm)
+    if how.search == "grid":
+        return grid_search(axes, evaluate, allows, how.most_widenings if how.widen else 0)
+    wanted = _TRIALS if how.trials is None else how.trials
+    if how.search == "refine":
+        axes, found = refine_search(axes, evaluate, allows, wanted, how.batch)
+    else:
+        found = _sampled(how.search, axes, wanted, seed, how.batch, evaluate)
+    return axes, found, {name: edge(axis, ranked(found)[0].settings[name]) for name, axis in axes.items()}
 
 
 def _sampled(
