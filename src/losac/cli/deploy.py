@@ -12,6 +12,7 @@ import typer
 
 from losac._claim import holds_anything
 from losac._seeds import MOST
+from losac._units import tidy
 from losac.cli.errors import FAILED, say
 from losac.cli.group import App
 from losac.cli.operations import FEDERATION, RUNNING, Folder, Results, register, state
@@ -117,7 +118,7 @@ def init(
     chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
     if data not in MADE and "step_size" not in given:  # the default is for other numbers of rows per client
         share = min(1.0, clients / experiment.resolved("clients"))
-        chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
+        chosen["step_size"] = tidy(share * chosen["step_size"], 3)
     files = write_app(
         folder,
         algorithm=name,
