@@ -20,7 +20,7 @@ _COLOURS = (
 # The same with its darkest colours lighter, for a dark background.
 _ON_DARK = ("#7C6BE0", *_COLOURS[1:3], "#2FA35B", *_COLOURS[4:7], "#B0306A", "#D08CE0", _COLOURS[9])
 _DARK_INK, _DARK_PAPER = "#e8ebee", "#12161b"
-DARK = {
+DARK: dict[Any, str] = {
     **{f"{part}.facecolor": _DARK_PAPER for part in ("figure", "axes", "savefig")},
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _DARK_INK),
 }

@@ -113,12 +113,12 @@ def _partition(clients: Clients, names: Sequence[str]) -> str:
     )
 
 
-def _drawn(clients: Clients, look: Mapping[str, Any]) -> str:
+def _drawn(clients: Clients, look: dict[Any, str]) -> str:
     """Return the picture of who holds what as an address of its bytes."""
     from matplotlib import rc_context
 
     picture = io.BytesIO()
-    with rc_context(dict(look)):
+    with rc_context(look):
         figure = plot_counts(clients.sizes, clients.label_counts, clients.label_names, name=clients.name)
         figure.savefig(picture, format="png", dpi=160)
     return f"data:image/png;base64,{base64.b64encode(picture.getvalue()).decode()}"
