@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from jobs import RANK, STRENGTH, SWEPT_SEEDS, SWEPT_STEPS, Job
+from simulator import cnn5
 
 import losac
 from losac.simulation.sampling import Uniform, draw_clients
@@ -66,6 +67,9 @@ def first_weights(job: Job) -> list[np.ndarray]:
         shapes = [(3, 3, 3, 32), (3, 3, 32, 64), (14 * 14 * 64, 128), (128, 10)]
         drawn = [(rng.standard_normal(s) * (2 / np.prod(s[:-1])) ** 0.5).astype(np.float32) for s in shapes]
         return [a for w in drawn for a in (w, np.zeros(w.shape[-1], np.float32))]
+    if job.model == "cnn5":
+        drawn = cnn5().init(jax.random.key(0))
+        return [np.asarray(layer[k]) for layer in drawn["filters"] + drawn["dense"] for k in ("w", "b")]
     model = losac.models.two_nn() if job.model == "2nn" else losac.models.softmax_regression(784, 10)
     return [np.asarray(layer[k]) for layer in model.init(jax.random.key(0)) for k in ("w", "b")]
 

@@ -16,7 +16,8 @@ class Job:
       title: what tables call it.
       data: ``mnist`` (sorted by label, then cut), ``images`` (synthetic, of CIFAR-10's shape) or ``lowrank``.
       clients, sampled: N and S.
-      model: ``2nn``, ``softmax``, ``cnn`` or ``matrix``.
+      model: ``2nn``, ``softmax``, ``cnn`` (pfl's, for images), ``cnn5`` (5 × 5 filters 32 and 64, a dense layer of 300:
+        996,206 parameters, for MNIST) or ``matrix``.
       method: ``fedavg``, ``scaffold`` or ``losac``.
       step: η, for gradients that are ``factor`` times the mean over a batch.
       steps: T, the local steps.
@@ -66,6 +67,8 @@ JOBS = {
     "J3-losac": Job("LoSAC on J3", "mnist", 100, 10, "2nn", "losac", 1e-4, 600, contenders=("losac", "torch_loop")),
     "images": Job("pfl's CIFAR-10 job: FedAvg, CNN, N=1000, S=50", "images", 1000, 50, "cnn", "fedavg", 0.1, 50,
                   batch_size=10, rounds=1, check=1, contenders=("losac", "torch_vmap", "torch_loop", "fedjax", "pfl")),
+    "cnn": Job("FedAvg, CNN of 1 M parameters on MNIST, N=100, S=10, blocks of 120", "mnist", 100, 10, "cnn5", "fedavg",
+               1e-4, 600, rounds=1, check=1, contenders=("losac", "torch_loop")),
     "lowrank": Job("Low-rank matrices: LoSAC-Prox, 64×64, N=100, S=10", "lowrank", 100, 10, "matrix", "losac", 2e-3,
                    100, contenders=("losac", "torch_loop")),
     "sweep": Job("64 runs of J2: 8 step sizes × 8 seeds", "mnist", 1000, 50, "softmax", "fedavg", 4e-4, 60,

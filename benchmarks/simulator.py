@@ -36,6 +36,11 @@ def cnn(params: list[dict[str, Any]], x: Any) -> Any:
     return x @ params[3]["w"] + params[3]["b"]
 
 
+def cnn5() -> losac.models.ConvNet:
+    """Return the network of the job of 1 M parameters."""
+    return losac.models.ConvNet((28, 28, 1), 10, channels=(32, 64), hidden=(300,))
+
+
 def make_task(job: Any, data: losac.FederatedData, weights: list[np.ndarray]) -> losac.Task:
     """Return the job's problem, started from the given weights; nothing but the training loss is measured."""
     options = {"reduction": "sum" if job.data == "mnist" else "mean", "test": None}
@@ -44,9 +49,10 @@ def make_task(job: Any, data: losac.FederatedData, weights: list[np.ndarray]) ->
         options["regularizer"] = losac.prox.nuclear(STRENGTH)
     else:
         nets = {"2nn": losac.models.two_nn(), "softmax": losac.models.softmax_regression(784, 10)}
-        net = nets.get(job.model) or losac.models.Function(lambda key: None, cnn)
+        net = cnn5() if job.model == "cnn5" else nets.get(job.model) or losac.models.Function(lambda key: None, cnn)
         loss = losac.losses.CrossEntropy(net)
         params = [{"w": w, "b": b} for w, b in zip(weights[::2], weights[1::2])]
+        params = {"filters": params[:2], "dense": params[2:]} if job.model == "cnn5" else params
     return losac.Task(loss, params, data, **options)
 
 

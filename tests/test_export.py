@@ -57,7 +57,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     export = ("export", str(tmp_path), str(tmp_path / "a.onnx"))
     assert "needs the module and the shape of a row" in refused(*export)
     assert "is not of the form" in refused(*export, "--module", "a", "--shape", "3")
-    assert "No module named 'nowhere'" in refused(*export, "--module", "nowhere:make", "--shape", "3")
+    assert "there is no module 'nowhere'" in refused(*export, "--module", "nowhere:make", "--shape", "3")
     assert "is no shape" in refused(*export, "--module", "collections:OrderedDict", "--shape", "3,-1")
 
 

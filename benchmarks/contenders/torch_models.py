@@ -33,6 +33,10 @@ def make_model(job: Job) -> nn.Module:
     if job.model == "cnn":
         layers = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                   nn.Linear(14 * 14 * 64, 128), nn.ReLU(), nn.Linear(128, 10)]  # fmt: skip
+    elif job.model == "cnn5":
+        layers = [nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+                  nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                  nn.Linear(7 * 7 * 64, 300), nn.ReLU(), nn.Linear(300, 10)]  # fmt: skip
     elif job.model == "2nn":
         layers = [nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)]
     else:
@@ -48,8 +52,9 @@ def _own_order(weight: np.ndarray, model: str) -> np.ndarray:
     """Turn a weight with channels and outputs last into PyTorch's order."""
     if weight.ndim == 4:
         return weight.transpose(3, 2, 0, 1).copy()
-    if model == "cnn" and len(weight) == 14 * 14 * 64:
-        weight = weight.reshape(14, 14, 64, -1).transpose(2, 0, 1, 3).reshape(14 * 14 * 64, -1)
+    side = {"cnn": 14, "cnn5": 7}.get(model, 0)
+    if side and len(weight) == side * side * 64:
+        weight = weight.reshape(side, side, 64, -1).transpose(2, 0, 1, 3).reshape(side * side * 64, -1)
     return weight.T.copy()
 
 
@@ -58,6 +63,8 @@ def tensors(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
     x, y = torch.from_numpy(job.x), torch.from_numpy(job.y)
     if job.model == "cnn":
         x = x.permute(0, 3, 1, 2).contiguous()
+    elif job.model == "cnn5":
+        x = x.reshape(-1, 1, 28, 28)
     return x.to(DEVICE), (y.long() if job.model != "matrix" else y).to(DEVICE)
 
 

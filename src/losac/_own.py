@@ -19,6 +19,8 @@ from losac._checks import nearest
 PATTERN = r"(?:[^:]*\.py|[A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*"
 """How a name looks."""
 _NAMES: dict[int, tuple[Any, str]] = {}
+_FILES: set[str] = set()
+"""The files that were loaded."""
 
 
 def is_own(text: Any) -> bool:
@@ -46,6 +48,7 @@ def load_own(text: str) -> Any:
         raise ValueError(f"{place} has no {name!r}{nearest(name, vars(module))}, which {text!r} asks for")
     found = getattr(module, name)
     _NAMES[id(found)] = found, text
+    _FILES.add(str(module.__file__))
     return found
 
 
@@ -73,8 +76,12 @@ def call_own(text: str, function: Callable[..., Any], offered: Mapping[str, Any]
 
 def taken(text: str, function: Callable[..., Any], offered: Collection[str]) -> list[str]:
     """Return which of the offered arguments a user's function takes; refuse one that needs others."""
-    names = []
-    for name, parameter in inspect.signature(function).parameters.items():
+    names: list[str] = []
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # written in C
+        return names
+    for name, parameter in parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             return list(offered)
         if name in offered:
@@ -127,10 +134,20 @@ def _find_modules_in(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
+def blamed(error: Exception) -> str | None:
+    """Return in words that a user's code raised an error or does not fit, if it was loaded and did; else None."""
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if frames[-1] in _FILES or (_FILES & set(frames) and not isinstance(error, ValueError)):
+        return f"your code {raised(error)}"
+    checked = isinstance(error, TypeError) and Path(__file__).parent in Path(frames[-1]).parents
+    return str(error) if _FILES and checked else None
+
+
 def raised(error: Exception) -> str:
     """Return in words that code raised an error, and in which line of the user's own."""
     words = next(iter(str(error).strip().splitlines()), "")
     files = [(Path(each.filename), each.lineno) for each in traceback.extract_tb(error.__traceback__)]
-    of_user = [at for at in files if "site-packages" not in at[0].parts and Path(__file__).parent not in at[0].parents]
+    others = {Path(__file__).parent, Path(inspect.__file__).parent}
+    of_user = [at for at in files if "site-packages" not in at[0].parts and not others & set(at[0].parents)]
     where = f" in line {of_user[-1][1]} of {of_user[-1][0].name}" if of_user else ""
     return f"raised {type(error).__name__}{where}{f': {words}' if words else ''}"

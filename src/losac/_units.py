@@ -1,10 +1,19 @@
-"""Bytes and seconds in words."""
+"""Numbers without the noise of their last bits; bytes and seconds in words."""
 
 from __future__ import annotations
 
 import math
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def tidy(value: float, digits: int = 12) -> float:
+    """Return a number with this many digits, and so without what arithmetic has left in its last bits.
+
+    >>> 0.7 + (0.7 - 0.5), tidy(0.7 + (0.7 - 0.5)), tidy(2 / 3, 2)
+    (0.8999999999999999, 0.9, 0.67)
+    """
+    return float(f"{value:.{digits}g}")
 
 
 def human_bytes(count: float) -> str:

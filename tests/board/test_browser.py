@@ -427,3 +427,36 @@ def test_the_board_follows_runs_that_begin_until_the_reader_selects(visit, tmp_p
         page.close()
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_holds_what_is_drawn_on_the_pages_own_paper(visit, report, scheme):
+    page = visit(report, color_scheme=scheme)
+    corner = """async node => {
+      await node.decode();
+      const canvas = document.createElement("canvas"), pen = canvas.getContext("2d");
+      pen.drawImage(node, 0, 0);
+      return `rgb(${[...pen.getImageData(1, 1, 1, 1).data].slice(0, 3).join(", ")})`;
+    }"""
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert page.locator(".picture img").first.evaluate(corner) == paper
+
+
+def test_names_and_values_keep_apart_on_a_narrow_page(visit, report):
+    page = visit(report, viewport={"width": 390, "height": 740})
+    gaps = page.locator(".cards dt").evaluate_all("""nodes => nodes.map(node => {
+      const words = document.createRange();
+      words.selectNodeContents(node);
+      return node.nextSibling.getBoundingClientRect().left - words.getBoundingClientRect().right;
+    })""")
+    assert min(gaps) >= 8
+
+
+def test_the_board_shows_dates_beside_long_names(visit, board, runs):
+    folder = write_run(runs / "-".join(["a", "name", "of", "many", "words"] * 8), "mime")
+    try:
+        page = visit(board.url, viewport={"width": 1400, "height": 900})
+        page.get_by_role("link", name=folder.name).wait_for()
+        assert page.locator("#runs").evaluate("table => table.scrollWidth - table.parentElement.clientWidth") <= 0
+    finally:
+        shutil.rmtree(folder)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 import tomllib
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +80,15 @@ def mine(tmp_path, monkeypatch):
     return tmp_path / "mine.py"
 
 
+@contextmanager
+def syspath(folder):
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 def forget():
     """As a new process would, read files again."""
     import losac._own
@@ -115,9 +129,45 @@ def test_compare_and_tune_take_them_too(mine):
     assert result.exit_code == 0, result.output
     runs = sorted(path.name for path in (mine.parent / "both" / "runs").iterdir())
     assert runs == ["mine.py-Mine-local_steps-1-seed0", "mine.py-Mine-seed0"]
-    result = losac("tune", "mine.py:Mine", *shared, "--space", "step_size=0.01,0.1", "--no-widen", "--out", "tuned")
+    space = ["--space", "step_size=0.01,0.1", "--no-widen", "--metric", "mine.py:ones"]
+    result = losac("tune", "mine.py:Mine", *shared, *space, "--out", "tuned")
     assert result.exit_code == 0, result.output
-    assert tomllib.loads((mine.parent / "tuned" / "best.toml").read_text())["algorithm"]["name"] == "mine.py:Mine"
+    best = tomllib.loads((mine.parent / "tuned" / "best.toml").read_text())
+    assert (best["algorithm"]["name"], best["tuned"]["metric"]) == ("mine.py:Mine", "validation ones")
+    assert best["problem"]["metrics"] == ["mine.py:ones"]
+
+
+def test_every_other_command_takes_them_or_says_why_not(mine):
+    """But for running an app between processes, which tests/deploy does with others'."""
+    told = losac("algorithms", "mine.py:Mine", "--model", "mine.py:net", "--json")
+    (row,) = json.loads(told.stdout)
+    assert (row["name"], row["parameters"], row["up"]) == ("mine.py:Mine", 784 * 2 + 2 + 2 * 10 + 10, 1.0)
+    count = losac("attack", "algebra", "mine.py:Mine", "--rounds", "2", "--blocks", "1", "--local-steps", "1", "--json")
+    assert [(row["algorithm"], row["exact"]) for row in json.loads(count.stdout)] == [("mine.py:Mine", 2)]
+    assert losac("init", "own.toml", "--data", "mine.py:rows", "--algorithm", "mine.py:Mine").exit_code == 0
+    own = tomllib.loads((mine.parent / "own.toml").read_text())
+    assert (own["problem"]["data"], own["algorithm"]["name"]) == ("mine.py:rows", "mine.py:Mine")
+    assert "clients_per_round" not in own["simulation"], "as many as there are, up to ten"
+    assert "losac data show mine.py:rows" in refused("data", "inspect", "mine.py:rows")
+
+
+def test_an_app_takes_users_code_along(mine):
+    made = losac(
+        "deploy", "init", "my-app", "--algorithm", "mine.py:Mine:pull=0.5", "--data", "mine.py:rows", "--model",
+        "mine.py:net", "--clients", "3",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    config = tomllib.loads(Path("my-app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert (Path("my-app/my_app/mine.py").read_text(), config["clients"], config["pull"]) == (MINE, 3, 0.5)
+    with syspath("my-app"):
+        problem = importlib.import_module("my_app.problem")
+    assert problem.algorithm(config).pull == 0.5
+    task = problem.problem({"partition-id": 2}, config)
+    assert (task.data.num_clients, task.data.num_classes) == (1, 2)
+    assert "an app holds no data" in refused("deploy", "init", "b", "--data", "rows.csv")
+    assert "give FILE.py:NAME" in refused("deploy", "init", "b", "--algorithm", "mine:Mine")
+    (mine.parent / "task.py").write_text(MINE)
+    assert "cannot have a module 'task'" in refused("deploy", "init", "b", "--algorithm", "task.py:Mine")
 
 
 def test_errors_name_the_line(mine):
@@ -130,6 +180,19 @@ def test_errors_name_the_line(mine):
     forget()
     assert "mine.py has no 'rwos' (did you mean 'rows'?)" in refused("run", "--data", "mine.py:rwos")
     assert "'partition'; leave it out" in refused("run", "--data", "mine.py:rows", "--partition", "iid")
+    mine.write_text(
+        MINE.replace("return axpy(-self", "return axyp(-self").replace(
+            "= 1.0", "= losac._settings.number(kw_only=True)"
+        )
+    )
+    forget()
+    wanted = "your code raised NameError in line 14 of mine.py: name 'axyp' is not defined"
+    assert wanted in refused("run", "--algorithm", "mine.py:Mine:pull=1", "--rounds", "1")
+    assert "mine needs the setting pull" in refused("run", "--algorithm", "mine.py:Mine", "--rounds", "1")
+    assert "no example for its setting pull" in refused("algorithms", "mine.py:Mine")
+    assert "sampling must be a function (round, rng, history)" in refused("run", "--sampling", "mine.py:ones")
+    mine.write_text(MINE)
+    forget()
     assert "must be a losac.FederatedData" in refused("run", "--data", "mine.py:Turns", "--clients", "3")
 
 

@@ -280,7 +280,7 @@ def test_report_is_one_page_of_all_runs_in_a_folder(runs, tmp_path):
     assert [(group["label"], len(group["runs"])) for group in data["groups"]] == [("losac", 3), ("scaffold", 3)]
     for text in ("Both &amp; more", "losac-seed2", "python", "cores", "losac run &lt;b&gt;", "Who holds what"):
         assert text in page
-    assert page.count("data:image/png") == 1
+    assert page.count("data:image/png") == 2, "one for light and one for dark pages"
 
 
 def test_report_as_json_names_page_and_runs(runs, tmp_path):

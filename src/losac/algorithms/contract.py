@@ -11,6 +11,7 @@ simulator, a Flower client) supplies the loop, the gradients and the random numb
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -209,7 +210,19 @@ class Algorithm(Phase):
     @classmethod
     def for_scale(cls, scale: Scale, example: Example | None = None) -> Self:
         """Return the algorithm with the settings of an example, its own if not given, for a problem of this scale."""
-        return cls(**(example or cls.example).settings_at(scale))
+        settings = (example or cls.example).settings_at(scale)
+        for name in cls.required():
+            if name not in settings:
+                raise ValueError(
+                    f"{cls.title} has no example for its setting {name}: state one in the class, as "
+                    f"example = losac.algorithms.facts.Example(settings={{{name!r}: …}}), or give {name} a default"
+                )
+        return cls(**settings)
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """Return the names of the settings without a default."""
+        return tuple(each.name for each in dataclasses.fields(cls) if each.init and each.default is dataclasses.MISSING)
 
     def validate(self) -> None:
         """Refuse ways of drawing data that contradict each other."""

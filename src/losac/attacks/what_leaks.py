@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from losac._own import name_of
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.compression import RandomK, TopK
 from losac.algorithms.contract import Algorithm
+from losac.algorithms.facts import Scale
 from losac.algorithms.power_sgd import PowerSgd
 from losac.attacks.algebra import NonlinearMethodError, solve, system_of
 from losac.attacks.transcript import watch
@@ -50,7 +52,7 @@ class Leak(NamedTuple):
 
 
 def what_leaks(
-    names: Iterable[str] = tuple(ALGORITHMS),
+    algorithms: Iterable[str | type[Algorithm]] = tuple(ALGORITHMS),
     *,
     blocks: Sequence[int] = (1, 5),
     local_steps: Sequence[int] = (1, 5),
@@ -61,7 +63,7 @@ def what_leaks(
     All clients take part in every round. A method that chooses its number of local steps itself comes once for each M.
 
     Args:
-      names: of :data:`losac.algorithms.ALGORITHMS`.
+      algorithms: by their names in :data:`losac.algorithms.ALGORITHMS`, or classes of your own.
       blocks: values of M.
       local_steps: values of T.
       rounds: how many to watch.
@@ -73,9 +75,11 @@ def what_leaks(
         if not values or min(values) < 1:
             raise ValueError(f"{option}={list(values)} must be numbers from 1 on, such as 1 and 5")
     task = _task(2 * max(blocks))
-    for name in names:
+    for algorithm in algorithms:
+        kind = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+        name = algorithm if isinstance(algorithm, str) else name_of(kind, kind.title)
         for m in blocks:
-            for steps, method in _methods(name, m, local_steps).items():
+            for steps, method in _methods(kind, m, local_steps).items():
                 yield _count(task, method, Leak(name, m, steps, rounds))
 
 
@@ -106,13 +110,14 @@ def _task(rows: int) -> Task:
     return classification(softmax_regression(FEATURES, int(data.num_classes or 2)), data, test=None)
 
 
-def _methods(name: str, blocks: int, local_steps: Sequence[int]) -> dict[int | None, Algorithm]:
+def _methods(make: Any, blocks: int, local_steps: Sequence[int]) -> dict[int | None, Algorithm]:
     """Return a method for each number of local steps; only one, for None, if it has its own number."""
-    make: Any = ALGORITHMS[name]
+    example = make.for_scale(Scale(1.0, CLIENTS, CLIENTS, blocks)).settings() if len(make.required()) > 1 else {}
+    needed = {name: example[name] for name in make.required() if name != "step_size"}
     try:
-        return {t: make(STEP_SIZE, local_steps=t, blocks=blocks) for t in local_steps}
+        return {t: make(STEP_SIZE, local_steps=t, blocks=blocks, **needed) for t in local_steps}
     except ValueError:
-        return {None: make(STEP_SIZE, blocks=blocks)}
+        return {None: make(STEP_SIZE, blocks=blocks, **needed)}
 
 
 def _count(task: Task, method: Algorithm, leak: Leak) -> Leak:

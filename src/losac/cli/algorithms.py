@@ -15,6 +15,7 @@ from losac.experiment.settings import find_algorithm
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from losac.algorithms import Algorithm
     from losac.report.profile import Profile
     from losac.task import Task
 
@@ -62,7 +63,14 @@ def algorithms(
             autocompletion=bare_algorithm_names,
         ),
     ] = None,
-    model: Annotated[str, Option(PROBLEM, "The model to count bytes for: 2nn or softmax, on MNIST.")] = "2nn",
+    model: Annotated[
+        str,
+        Option(
+            PROBLEM,
+            "The model to count bytes for, on MNIST: 2nn, softmax, another or your own as FILE.py:NAME.",
+            complete="model_names",
+        ),
+    ] = "2nn",
     measure: Annotated[
         bool, Option(PROBLEM, "Also run each on a small problem to see whether it corrects drift.", "--measure")
     ] = False,
@@ -70,27 +78,27 @@ def algorithms(
     """List the algorithms with what they cost, keep and need, as measured; or describe one of them."""
     from losac.algorithms import ALGORITHMS
 
-    if name is not None:
-        find_algorithm(name)
-    chosen = list(ALGORITHMS) if name is None else [name]
+    chosen = dict(ALGORITHMS) if name is None else {name: find_algorithm(name)}
     task = _blank_task(model)
 
     @cache
     def measured() -> dict[str, Profile]:
         from losac.report import profile
 
-        return {each: profile.measure(each, task, with_drift=measure) for each in chosen}
+        return {each: profile.measure(kind, task, with_drift=measure) for each, kind in chosen.items()}
 
     def text() -> None:
+        measured()
         if name is not None:
-            _tell(name)
+            _tell(name, chosen[name])
         print_table(_table(measured(), model), _EXPENDABLE)
         wide_console().print(_LEGEND + _table_legend(measured()), style="dim", highlight=False)
 
+    told = {} if name is None else _told(chosen[name])
     return Answer(
-        lambda: [{"name": each} | row.record() | _told(each, name) for each, row in measured().items()],
+        lambda: [{"name": each} | row.record() | told for each, row in measured().items()],
         text,
-        brief=chosen,
+        brief=list(chosen),
     )
 
 
@@ -101,12 +109,12 @@ def _table_legend(found: dict[str, Profile]) -> str:
 
 
 def _blank_task(model: str) -> Task:
-    from losac._settings import nearest
-    from losac.report.profile import blank_task
+    from losac.experiment.models import model_on
+    from losac.report.profile import blank_data
 
-    if model not in ("2nn", "softmax"):
-        raise ValueError(f"unknown model {model!r}{nearest(model, ['2nn', 'softmax'])}; known are 2nn, softmax")
-    return blank_task(model)  # type: ignore[arg-type]
+    data = blank_data()
+    network, make = model_on(model, data)
+    return make(network, data)
 
 
 def _table(found: dict[str, Profile], model: str) -> Table:
@@ -134,31 +142,30 @@ def _cells(row: Profile) -> list[str]:
     ]
 
 
-def _told(each: str, name: str | None) -> dict[str, Any]:
-    """Return the description as data if one algorithm was asked for."""
+def _told(kind: type[Algorithm]) -> dict[str, Any]:
+    """Return the description as data."""
     from losac.report.describe import describe
 
-    if name is None:
-        return {}
-    words = describe(each)
+    words = describe(kind)
     parameters = [parameter._asdict() for parameter in words.parameters]
     return {"description": words.body, "settings": parameters, "reference": words.reference}
 
 
-def _tell(name: str) -> None:
+def _tell(name: str, kind: type[Algorithm]) -> None:
     """Print what an algorithm does, its equations, settings and reference."""
     from losac.report.describe import describe
     from losac.report.markup import plain_math, plain_text
 
-    words, console = describe(name), wide_console()
+    words, console = describe(kind), wide_console()
     console.print(name, style="bold")
-    for kind, text in words.body:
-        lines = plain_math(text) if kind == "math" else [plain_text(text)]
+    for part, text in words.body:
+        lines = plain_math(text) if part == "math" else [plain_text(text)]
         console.print()
         for line in lines:
-            console.print(f"    {line}" if kind == "math" else line, markup=False, highlight=False)
+            console.print(f"    {line}" if part == "math" else line, markup=False, highlight=False)
     table = new_table("setting", "default", "allowed", "meaning", pad_edge=False)
     for parameter in words.parameters:
         table.add_row(*(plain_text(word).replace("[", r"\[") for word in parameter))
     print_table(table)
-    console.print(f"Reference: {plain_text(words.reference)}\n", markup=False, highlight=False)
+    if words.reference:
+        console.print(f"Reference: {plain_text(words.reference)}\n", markup=False, highlight=False)

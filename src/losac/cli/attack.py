@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from losac._claim import FolderClaim
 from losac._files import write_whole
+from losac._own import is_own, name_of
 from losac._seeds import MOST
 from losac.cli import completion
 from losac.cli.errors import say
@@ -118,7 +120,7 @@ def run(
         if said.comparison:
             raise ValueError(f"{file} is of a comparison; give a file of one run")
         federation = said.fill(federation, given)
-        problem = replace(federation, partition=None) if federation.data in MADE else federation
+        problem = _without_idle_defaults(federation, {*given, *said.options})
         if said.algorithm is None or "algorithm" in given:
             (method,) = problem.build_algorithms([algorithm], **_USUAL)
         else:
@@ -127,15 +129,16 @@ def run(
         from losac.attacks import Plan, audit, cut
 
         plan = _plan(Plan, curious)
-        clients, samples, seed = federation.clients or 0, federation.samples, curious.seed
-        sampled = federation.clients_per_round
+        samples, seed, sampled = federation.samples, curious.seed, federation.clients_per_round
+        data = problem.load_data(seed)
+        clients = data.num_clients
         if curious.victims > clients:
             raise ValueError(f"--victims {curious.victims} are more than the {clients} clients; give at most {clients}")
         if (method.draw.blocks or 1) > samples:
             raise ValueError(
                 f"--blocks {method.draw.blocks} is more than the {samples} rows of each client; raise --samples"
             )
-        ground = cut(problem.load_data(seed), samples, seed)
+        ground = cut(data, samples, seed)
         spent = _epsilon(method, plan.rounds, clients, sampled, defence.delta)
         task = problem.build_task(ground.clients)
         if printing.verbose:
@@ -146,7 +149,8 @@ def run(
         )  # fmt: skip
         config = {
             "data": problem.data, "model": problem.model_name, "clients": clients, "samples": samples,
-            "partition": federation.partition, "algorithm": method.label, "settings": method.settings(),
+            "partition": federation.partition, "algorithm": name_of(type(method), method.label),
+            "settings": method.settings(),
             "clients_per_round": sampled or clients, "seed": seed, "victims": curious.victims, "plan": asdict(plan),
         }  # fmt: skip
         result = {name: value for name, value in found._asdict().items() if name != "pictures"}
@@ -157,8 +161,8 @@ def run(
         _tell(found, method, spent, defence.delta)
         typer.echo(result["verdict"])
 
-    data = {"config": config, "result": result, "files": [str(path) for path in files]}
-    return Answer(data, text, brief=files or [result["verdict"]], paths=files)
+    told = {"config": config, "result": result, "files": [str(path) for path in files]}
+    return Answer(told, text, brief=files or [result["verdict"]], paths=files)
 
 
 @app.command(
@@ -181,8 +185,7 @@ def algebra(
     overwrite: Overwrite = False,
 ) -> Answer:
     """Count, from the code of each method, which gradients of a client its messages give away exactly."""
-    for name in names or []:
-        find_algorithm(name)
+    found = {name: find_algorithm(name) for name in names or []}
     if markdown is not None and not markdown.parent.is_dir():
         raise ValueError(f"--markdown {markdown}: there is no folder {markdown.parent}; make it first")
     if markdown is not None:
@@ -190,7 +193,7 @@ def algebra(
     from losac.algorithms import ALGORITHMS
     from losac.attacks import what_leaks
 
-    chosen = dict.fromkeys(names or ALGORITHMS)
+    chosen = [kind if is_own(name) else name for name, kind in (found or ALGORITHMS).items()]
     counts = {"blocks": _numbers(blocks, "--blocks"), "local_steps": _numbers(local_steps, "--local-steps")}
     leaks = list(what_leaks(chosen, rounds=rounds, **counts))
     if markdown is not None:
@@ -203,6 +206,16 @@ def algebra(
         brief=files or dict.fromkeys(leak.algorithm for leak in leaks if leak.exact),
         paths=files,
     )
+
+
+def _without_idle_defaults(federation: AttackedFederation, given: Collection[str]) -> AttackedFederation:
+    """Return the federation without this command's defaults of N and the partition, where the data say both."""
+    if federation.data in MADE:
+        return replace(federation, partition=None)
+    if not is_own(federation.data) and federation.client is None:
+        return federation
+    idle: dict[str, Any] = dict.fromkeys({"partition", "clients"} - set(given))
+    return replace(federation, **idle)
 
 
 def verdict(found: Audit) -> str:

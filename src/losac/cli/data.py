@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from losac._files import write_picture
+from losac._own import is_own
 from losac._seeds import MOST
 from losac.cli import completion
 from losac.cli.errors import say
@@ -136,6 +137,8 @@ def inspect(
     """Look at your own data: columns, clients and labels, and what will go wrong."""
     from losac.data import inspect as look
 
+    if is_own(str(file)):
+        raise ValueError(f"{file} is a function, and inspect looks at files; losac data show {file} shows its clients")
     found = look(file, target=target, client=client, encoding=encoding)
     problems = [f"{problem.kind}: {problem.text}" for problem in found.problems]
 

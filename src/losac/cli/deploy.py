@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from losac._claim import holds_anything
+from losac._own import is_own
 from losac._seeds import MOST
+from losac._units import tidy
 from losac.cli.errors import FAILED, say
 from losac.cli.group import App
 from losac.cli.operations import FEDERATION, RUNNING, Folder, Results, register, state
@@ -89,10 +92,17 @@ def init(
     folder: Annotated[Path, typer.Argument(help="New or empty folder; its name becomes the app's.")],
     data: Data = "digits",
     model: Annotated[
-        str, Option(PROBLEM, "softmax, 2nn, logistic or linear; auto is by data set.", complete="model_names")
+        str,
+        Option(
+            PROBLEM,
+            "softmax, 2nn, logistic or linear, or your own as FILE.py:NAME; auto is by data set.",
+            complete="model_names",
+        ),
     ] = "auto",
     partition: Partition = None,
-    clients: Annotated[int, Option(PROBLEM, "N, the number of clients.", min=1)] = 4,
+    clients: Annotated[
+        int | None, Option(PROBLEM, "N, the number of clients.", default="4, or as many as your data have", min=1)
+    ] = None,
     algorithm: AlgorithmEntry = "losac",
     clients_per_round: Annotated[
         int | None, Option(SIMULATION, "S, clients sampled each round.", default="half of them", min=1)
@@ -105,31 +115,57 @@ def init(
     from losac.data.partition import parse
     from losac.deploy.app import write_app
 
-    look_up(data, datasets(), "data set")
+    experiment = Experiment(data=data, model=model, partition=partition, clients=clients)
+    if experiment.is_of_user and not is_own(data):
+        raise ValueError(
+            f"--data {data}: an app holds no data; give a data set by name, or your function that reads the file as "
+            "FILE.py:NAME"
+        )
+    if not is_own(data):
+        look_up(data, datasets(), "data set")
+    if partition is not None and not is_own(partition):
+        parse(partition)
+    calls, known, clients = _own_parts(experiment)
     if clients_per_round is not None and clients_per_round > clients:
         raise ValueError(f"--clients-per-round {clients_per_round} is more than the {clients} clients")
-    if partition is not None:
-        parse(partition)
-    experiment = Experiment(data=data, model=model, partition=partition)
     (method,) = experiment.build_algorithms([algorithm])
     name, given = split_entry(algorithm)
     settings = method.settings()
     chosen = {key: settings[key] for key in (*_SETTINGS, *given) if settings.get(key) is not None}
-    if data not in MADE and "step_size" not in given:  # the default is for other numbers of rows per client
-        share = min(1.0, clients / experiment.resolved("clients"))
-        chosen["step_size"] = float(f"{share * chosen['step_size']:.3g}")
+    usual = None if is_own(data) or data in MADE else experiment.defaults.clients
+    if usual and "step_size" not in given:  # the default is for other numbers of rows per client
+        share = min(1.0, clients / usual)
+        chosen["step_size"] = tidy(share * chosen["step_size"], 3)
     files = write_app(
         folder,
         algorithm=name,
         settings=chosen,
         data=data,
-        model=experiment.model_name,
-        partition=None if data in MADE else experiment.resolved("partition"),
+        model=known,
+        partition=None if data in MADE or is_own(data) else experiment.resolved("partition"),
         clients=clients,
         clients_per_round=clients_per_round or max(clients // 2, 1),
         rounds=rounds,
+        calls=calls,
     )
     return _files(files, f"Next: losac deploy up federation {shlex.quote(str(folder))}")
+
+
+def _own_parts(experiment: Experiment) -> tuple[dict[str, str], str, int]:
+    """Return how an app calls users' data and model, the model's name, and the number of clients; try both once."""
+    from losac.deploy.own_code import data_call, model_call
+
+    name, clients, calls = experiment.model_name, experiment.clients or 4, {}
+    if is_own(experiment.data) or is_own(name):
+        data = (experiment if is_own(experiment.data) else replace(experiment, clients=clients)).load_data()
+        clients = data.num_clients
+        if is_own(experiment.data):
+            calls[experiment.data] = data_call(experiment.data, experiment.clients)
+        if is_own(name):
+            calls[name] = model_call(name, data)
+        elif name == "auto":
+            name = "linear" if data.num_classes is None else "softmax"
+    return calls, name, clients
 
 
 @app.command(epilog=_UP_EPILOG, quiet=RUNNING)

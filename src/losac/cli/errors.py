@@ -14,6 +14,8 @@ from typing import NoReturn
 
 import typer
 
+from losac._own import blamed
+
 FAILED, BAD_INPUT, DIVERGED, INTERRUPTED, CLOSED_PIPE = 1, 2, 3, 130, 141
 EXIT_CODES = {
     0: "done",
@@ -58,11 +60,13 @@ def one_line_errors() -> Iterator[None]:
             fail(in_words(error), BAD_INPUT)
         except ValueError as error:
             _show_traceback()
-            fail(str(error), BAD_INPUT)
+            fail(blamed(error) or str(error), BAD_INPUT)
         except Exception as error:
             if _is_of_the_command_line(error):
                 raise
             _show_traceback()
+            if told := blamed(error):
+                fail(told, BAD_INPUT)
             fail(_unforeseen(error), BAD_INPUT if _can_be_installed(error) else FAILED)
 
 

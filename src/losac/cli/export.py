@@ -22,7 +22,12 @@ def export(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, or of a federation's results.")],
     file: Annotated[Path, typer.Argument(help="File to write; its ending says how: .safetensors or .onnx.")],
     module: Annotated[
-        str | None, Option(_MODEL, "For ONNX: PACKAGE.MODULE:FUNCTION that returns the PyTorch module.", default="none")
+        str | None,
+        Option(
+            _MODEL,
+            "For ONNX: your function that returns the PyTorch module, as PACKAGE.MODULE:NAME or FILE.py:NAME.",
+            default="none",
+        ),
     ] = None,
     shape: Annotated[
         str | None, Option(_MODEL, "For ONNX: shape of one row of inputs, such as 3,32,32.", default="none")
@@ -41,9 +46,7 @@ def export(
         export_safetensors(history, file)
     else:
         if module is None or shape is None:
-            raise ValueError(
-                "ONNX needs the module and the shape of a row: --module PACKAGE.MODULE:FUNCTION --shape 64"
-            )
+            raise ValueError("ONNX needs the module and the shape of a row: --module FILE.py:NAME --shape 64")
         from losac.torch.onnx import export_onnx
 
         export_onnx(_made(module), history, file, _shape(shape))
@@ -62,18 +65,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _made(name: str) -> Any:
-    """Return what a function, by its name, returns; modules of the present folder are found too."""
-    import importlib
-    import sys
+    """Return what a user's function returns."""
+    from losac._own import call_own, is_own, load_own
 
-    where, colon, function = name.partition(":")
-    if not (where and colon and function):
-        raise ValueError(f"--module {name!r} is not of the form PACKAGE.MODULE:FUNCTION")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        make = getattr(importlib.import_module(where), function)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"--module {name}: {error}") from None
-    finally:
-        sys.path.pop(0)
-    return make()
+    if not is_own(name):
+        raise ValueError(f"--module {name!r} is not of the form PACKAGE.MODULE:NAME or FILE.py:NAME")
+    return call_own(name, load_own(name), {})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from losac._claim import FolderClaim
+from losac._own import is_own
 from losac.cli import completion
 from losac.cli.errors import DIVERGED, FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import purpose, results_folder
@@ -83,6 +84,7 @@ def tune(
         (method,) = experiment.build_algorithms([algorithm])
         chosen = parse_seeds(seeds)
         sought = asdict(search)
+        experiment, sought["metric"] = _measuring(experiment, sought["metric"])
         axes = parse_space(space) if space else _default_space(experiment, algorithm, method, sought["search"])
         data = experiment.load_data()
         options = _checked(experiment.simulation(data)) | {"eval_every": experiment.eval_every}
@@ -91,6 +93,16 @@ def tune(
         problem = experiment.describe(data)
         files = [] if claim is None else _save(tuning, claim, problem)
     return _answer(tuning, files, problem, out)
+
+
+def _measuring(experiment: Experiment, metric: str | None) -> tuple[Experiment, str | None]:
+    """Return the experiment that measures a metric of losac.metrics or of the user's, and the metric's name."""
+    from losac.experiment.problem import METRICS
+
+    if metric is None or not (is_own(metric) or metric in METRICS):
+        return experiment, metric
+    others = [each for each in experiment.metrics or () if each != metric]
+    return replace(experiment, metrics=[*others, metric]), metric.rpartition(":")[2]
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

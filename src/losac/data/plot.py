@@ -17,6 +17,14 @@ _COLOURS = (
     "#332288", "#88CCEE", "#44AA99", "#117733", "#999933",
     "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB",
 )  # fmt: skip
+# The same with its darkest colours lighter, for a dark background.
+_ON_DARK = ("#7C6BE0", *_COLOURS[1:3], "#2FA35B", *_COLOURS[4:7], "#B0306A", "#D08CE0", _COLOURS[9])
+_DARK_INK, _DARK_PAPER = "#e8ebee", "#12161b"
+DARK: dict[Any, str] = {
+    **{f"{part}.facecolor": _DARK_PAPER for part in ("figure", "axes", "savefig")},
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), _DARK_INK),
+}
+"""matplotlib's settings for a picture on a dark page."""
 
 
 def plot_clients(data: "FederatedData", ax: "Axes | None" = None) -> "Figure":
@@ -68,12 +76,13 @@ def _bars(ax: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None
     few = len(counts) <= _MOST_BARS
     style: dict[str, Any] = {
         "width": 0.8 if few else 1.0,
-        "edgecolor": "white",
+        "edgecolor": ax.get_facecolor(),
         "linewidth": 0.4 if few else 0,
     }
+    colours = _ON_DARK if _is_dark(ax) else _COLOURS
     base = np.zeros(len(counts), dtype=np.int64)
     for label, column in enumerate(counts.T):
-        ax.bar(clients, column, bottom=base, color=_COLOURS[label], **style)
+        ax.bar(clients, column, bottom=base, color=colours[label], **style)
         base += column
     ax.set_ylabel("rows")
     ax.set_xlim(-0.6, len(counts) - 0.4)
@@ -89,12 +98,13 @@ def _map(ax: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None:
     from matplotlib.colors import ListedColormap
     from matplotlib.ticker import MaxNLocator
 
-    off_white = 0.2  # the palest colours would look like the white of an absent label
+    colours = colormaps["YlGnBu_r" if _is_dark(ax) else "YlGnBu"]
+    off_paper = 0.2  # colours near the background would look like an absent label
     image = ax.imshow(
         np.ma.masked_equal(counts.T, 0),
         aspect="auto",
         origin="lower",
-        cmap=ListedColormap(colormaps["YlGnBu"](np.linspace(off_white, 1, 256))),
+        cmap=ListedColormap(colours(np.linspace(off_paper, 1, 256))),
         interpolation="nearest",
         vmin=0,
     )
@@ -104,4 +114,10 @@ def _map(ax: "Axes", counts: NDArray[np.int64], names: tuple[str, ...]) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure = ax.get_figure(root=True)
     assert figure is not None
-    figure.colorbar(image, ax=ax, label="rows (white: none)")
+    figure.colorbar(image, ax=ax, label="rows (blank: none)")
+
+
+def _is_dark(ax: "Axes") -> bool:
+    from matplotlib.colors import to_rgb
+
+    return sum(to_rgb(ax.get_facecolor())) < 1.5

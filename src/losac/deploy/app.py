@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Any
 
 from losac.deploy.commands import toml_value
+from losac.deploy.own_code import OwnCode, own_code
 
 _MODELS = {
     "softmax": "losac.classification(losac.models.softmax_regression({inputs}, data.num_classes), data)",
@@ -39,36 +41,44 @@ def write_app(
     clients: int,
     clients_per_round: int,
     rounds: int,
+    calls: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Path]:
     """Write an app into a new or empty folder, named after it; return its files.
 
-    ``settings`` are the algorithm's by name; ``partition`` is None for data that is generated client by client.
+    ``settings`` are the algorithm's by name; ``partition`` is None for data that is generated client by client. Where
+    algorithm, data, model or partition are users' own (``mine.py:Net``), ``calls`` says how to call the data and the
+    model (:func:`losac.deploy.own_code.model_call`).
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is not an empty folder; give another, nothing is overwritten")
-    if model not in _MODELS:
-        raise ValueError(f"no app is known for the model {model!r}; choose one of {', '.join(_MODELS)}")
+    if model not in (*_MODELS, *calls):
+        raise ValueError(
+            f"no app is known for the model {model!r}; choose one of {', '.join(_MODELS)}, or your own as FILE.py:NAME"
+        )
     name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")
     package = name.replace("-", "_")
     if not package.isidentifier():
         raise ValueError(f"the folder's name {folder.resolve().name!r} names the app; it must begin with a letter")
     if importlib.util.find_spec(package) is not None:
         raise ValueError(f"a Python package {package!r} exists already; give the folder another name")
-    task = _MODELS[model].format(inputs=_INPUTS)
+    own = own_code([algorithm, data, model, partition or ""], package)
+    task = calls[model].format(own.written[model]) if model in own.written else _MODELS[model].format(inputs=_INPUTS)
+    load = f'losac.data.load(config["data"], config["clients"]{_partition_argument(partition, own)})'
     keys = {setting: setting.replace("_", "-") for setting in settings}
     values = {
         "name": name,
         "package": package,
         "algorithm": algorithm,
+        "make": own.written.get(algorithm, f"losac.algorithms.{algorithm}"),
         "data": data,
-        "partition": partition or "",
-        "partition_argument": "" if partition is None else ', config["partition"]',
+        "load": calls[data].format(own.written[data]) if data in own.written else load,
+        "partition": "" if partition in own.written else partition or "",
         "clients": clients,
         "clients_per_round": clients_per_round,
         "rounds": rounds,
         "settings": "\n".join(f"{keys[setting]} = {toml_value(value)}" for setting, value in settings.items()),
         "arguments": ", ".join(f'{setting}=config["{key}"]' for setting, key in keys.items()),
-        "imports": "import math\n\n" if _INPUTS in task else "",
+        "imports": _imports(own, math=_INPUTS in task),
         "task": task,
     }
     written = []
@@ -79,4 +89,17 @@ def write_app(
         path.write_text(Template(text).substitute(values), encoding="utf-8")
         written.append(path)
     (folder / package / "__init__.py").write_text(f'"""{algorithm} on {data}."""\n', encoding="utf-8")
-    return [*written, folder / package / "__init__.py"]
+    return [*written, folder / package / "__init__.py", *own.copy(folder / package)]
+
+
+def _partition_argument(partition: str | None, own: OwnCode) -> str:
+    if partition is None:
+        return ""
+    return f", {own.written[partition]}" if partition in own.written else ', config["partition"]'
+
+
+def _imports(own: OwnCode, *, math: bool) -> str:
+    """Return the imports of an app's problem: standard library, packages, its own modules."""
+    apart = {kind: [line for line in own.imports if line.startswith(kind)] for kind in ("import", "from")}
+    blocks = [["import math"] if math else [], ["import losac", *apart["import"]], apart["from"]]
+    return "\n\n".join("\n".join(sorted(block)) for block in blocks if block)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from losac import models
-from losac._own import call_own, is_own, load_own, raised
+from losac._own import call_own, is_own, load_own, raised, taken
 from losac._settings import nearest
 from losac.task import Task, classification, regression
 
@@ -62,26 +62,35 @@ def wrapped(model: Any, data: FederatedData, augment: str | None, precision: str
     return model if precision is None else models.mixed(model, precision)  # type: ignore[arg-type]
 
 
-def _own_model(text: str, data: FederatedData) -> Any:
-    """Return a user's model: an object as it is, or what a function or class makes of the data's shape."""
+def made_of(text: str, data: FederatedData) -> tuple[Any, tuple[str, ...] | None]:
+    """Return a user's object, or what a function or class of his makes, with the arguments that it takes by name.
+
+    These are among ``inputs``, ``shape``, ``classes`` and ``data``; None: nothing was called.
+    """
     found = load_own(text)
-    if isinstance(found, type) or (callable(found) and not hasattr(found, "init")):
-        offered = {"inputs": math.prod(data.x.shape[1:]), "shape": data.x.shape[1:], "data": data}
-        found = call_own(text, found, offered | ({} if data.num_classes is None else {"classes": data.num_classes}))
+    if not isinstance(found, type) and (not callable(found) or hasattr(found, "init")):
+        return found, None
+    offered = {"inputs": math.prod(data.x.shape[1:]), "shape": data.x.shape[1:], "data": data}
+    offered |= {} if data.num_classes is None else {"classes": data.num_classes}
+    return call_own(text, found, offered), tuple(taken(text, found, offered))
+
+
+def adapter_of(module: Any) -> str | None:
+    """Return the function of losac.models that makes a model of a module of Flax or Equinox; None for other objects."""
+    of = [kind.__module__ for kind in type(module).__mro__]
+    known = {"flax.linen": "from_flax", "flax.nnx": "from_nnx", "equinox": "from_equinox"}
+    return next((name for package, name in known.items() if any(each.startswith(package) for each in of)), None)
+
+
+def _own_model(text: str, data: FederatedData) -> Any:
+    found, _ = made_of(text, data)
+    adapter = adapter_of(found)
+    if adapter is None:
+        return found
     try:
-        return _as_model(found, data)
+        return getattr(models, adapter)(found, *([data.x[:1]] if adapter == "from_flax" else []))
     except Exception as error:
         raise ValueError(f"{text} {raised(error)}") from error
-
-
-def _as_model(found: Any, data: FederatedData) -> Any:
-    """Return a module of Flax or Equinox as a model; anything else as it is."""
-    modules = [kind.__module__ for kind in type(found).__mro__]
-    if any(name.startswith("flax.linen") for name in modules):
-        return models.from_flax(found, data.x[:1])
-    if any(name.startswith("flax.nnx") for name in modules):
-        return models.from_nnx(found)
-    return models.from_equinox(found) if any(name.startswith("equinox") for name in modules) else found
 
 
 def _classifier(name: str, data: FederatedData) -> Any:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _OF_FILES = ("label", "client", "features", "test")
 _OF_SETS = ("data_dir", "data_options")
 """Options that say how a file is read."""
-_METRICS = ("auc", "balanced_accuracy", "brier", "log_loss", "macro_f1")
+METRICS = ("auc", "balanced_accuracy", "brier", "log_loss", "macro_f1")
+"""The scores of losac.metrics that a name is enough for."""
 
 
 def load_data(options: ProblemOptions, seed: int) -> FederatedData:
@@ -124,11 +125,11 @@ def _name(text: str) -> str:
 
 
 def _metric(text: str) -> Callable[..., Any]:
-    if text in _METRICS:
+    if text in METRICS:
         return getattr(metrics, text)
     if not is_own(text):
         raise ValueError(
-            f"unknown metric {text!r}{nearest(text, _METRICS)}; known are {', '.join(_METRICS)}, and your own as "
+            f"unknown metric {text!r}{nearest(text, METRICS)}; known are {', '.join(METRICS)}, and your own as "
             "FILE.py:NAME"
         )
     return load_own(text)

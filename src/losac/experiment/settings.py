@@ -194,6 +194,9 @@ def _takes_step_size(function: Any) -> bool:
 
 def _construct(cls: type[Algorithm], chosen: Mapping[str, Any], usual: Mapping[str, Any]) -> Algorithm:
     """Make the algorithm; a default number of local steps or blocks is dropped if the method has its own."""
+    for name in cls.required():
+        if name not in chosen and name not in usual:
+            raise ValueError(f"{cls.title} needs the setting {name}, which has no default; give --set {name}=VALUE")
     try:
         return cls(**{**usual, **chosen})
     except ValueError:

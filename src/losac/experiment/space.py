@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from losac._units import tidy
 from losac.experiment.settings import parse_value
 
 if TYPE_CHECKING:
@@ -63,4 +64,4 @@ def _span(text: str, low: str, high: str, spacing: str = "", *more: str) -> list
         raise ValueError(f"--space {text!r} asks for {form[1]} values; give at most {MOST_VALUES:,}")
     if int(form[1]) < 2:
         raise ValueError(f"--space {text!r} asks for {form[1]} values between two ends; give at least 2")
-    return [float(f"{whole.at(share):.6g}") for share in np.linspace(0, 1, int(form[1]))]
+    return [tidy(whole.at(share), 6) for share in np.linspace(0, 1, int(form[1]))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from losac._own import is_own, load_own, name_of
 from losac.experiment.options import Experiment
 from losac.experiment.settings import OBJECTS
 
@@ -21,32 +22,43 @@ _HEAD = """\
 
 def experiment_text(path: Path, data: str, algorithm: str) -> str:
     """Return the file: every field with its meaning, set if the data set or the method has a value for it."""
-    from losac._settings import nearest
-    from losac.data import datasets
     from losac.experiment.schema import PROBLEM, SIMULATION, field_names, help_of
     from losac.report.describe import describe
 
-    if data not in datasets():
-        raise ValueError(
-            f"unknown data set {data!r}{nearest(data, list(datasets()))}; known are {', '.join(datasets())}"
-        )
     experiment = Experiment(data=data)
+    _check_data(experiment)
     (method,) = experiment.build_algorithms([algorithm])
+    name = name_of(type(method), method.label)
     own = {"seed": 0, "target": experiment.defaults.target, "model": experiment.defaults.model}
     lines = [_HEAD.format(path=path)]
     for section in (PROBLEM, SIMULATION):
         lines.append(f"\n[{section}]")
-        for name in field_names(section):
-            value = own[name] if name in own else _resolved(experiment, name)
-            lines.append(_field(name, value, help_of(name)))
+        for field in field_names(section):
+            value = own[field] if field in own else _resolved(experiment, field)
+            lines.append(_field(field, value, help_of(field)))
         if section == PROBLEM:
-            lines += ["\n[algorithm]", f'name = "{method.label}"  # see losac algorithms {method.label}']
-            words = [each for each in describe(method.label).parameters if each.name not in OBJECTS]
+            lines += ["\n[algorithm]", f'name = "{name}"  # see losac algorithms {name}']
+            words = [each for each in describe(type(method)).parameters if each.name not in OBJECTS]
             lines += [_setting(each, method.settings()) for each in words]
     return "\n".join(lines) + "\n"
 
 
+def _check_data(experiment: Experiment) -> None:
+    """Refuse data that are not there: a data set without this name, a missing file or function."""
+    from losac.data import datasets
+    from losac.data.names import look_up
+
+    if is_own(experiment.data):
+        load_own(experiment.data)
+    elif not experiment.is_of_user:
+        look_up(experiment.data, datasets(), "data set")
+    elif not Path(experiment.data).exists():
+        raise ValueError(f"{experiment.data} is not there; give the path of a file or a folder from the current one")
+
+
 def _resolved(experiment: Experiment, name: str) -> Any:
+    if experiment.is_of_user and name == "clients_per_round":
+        return None  # up to ten, of as many as the data have
     return experiment.resolved(name) if hasattr(experiment.defaults, name) else getattr(experiment, name)
 
 

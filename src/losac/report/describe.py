@@ -28,9 +28,12 @@ class Description(NamedTuple):
     reference: str
 
 
-def describe(name: str) -> Description:
-    """Return the prose, equations, references and parameters (less those it refuses) of an algorithm, from its code."""
-    cls = ALGORITHMS[name]
+def describe(algorithm: str | type[Algorithm]) -> Description:
+    """Return the prose, equations, references and parameters (less those it refuses) of an algorithm, from its code.
+
+    The algorithm is one of the library by its name, or a class of your own.
+    """
+    cls = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
     words, _, link = (inspect.getdoc(cls) or "").partition("\nReference: ")
     words, _, _ = words.partition("\nExample:\n")
     prose, _, arguments = words.partition("\nArgs:\n")
@@ -73,4 +76,6 @@ def _allowed(field: dataclasses.Field[Any]) -> str:
         return " or ".join(map(repr, choices))
     if field.name == "aggregation":
         return "mixings and an aggregator"
-    return "upload transforms" if "node" in field.metadata else f"a function of the step size{optional}"
+    if field.name == "local_optimizer":
+        return f"a function of the step size{optional}"
+    return "upload transforms" if "node" in field.metadata else f"any value{optional}"

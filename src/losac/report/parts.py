@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from losac.data.plot import plot_counts
+from losac.data.plot import DARK, plot_counts
 from losac.report import cite
 from losac.report.groups import RunGroup
 from losac.report.style import shown
@@ -101,18 +101,27 @@ def _list(content: Mapping[str, Any]) -> str:
 
 
 def _partition(clients: Clients, names: Sequence[str]) -> str:
-    picture = io.BytesIO()
-    figure = plot_counts(clients.sizes, clients.label_counts, clients.label_names, name=clients.name)
-    figure.savefig(picture, format="png", dpi=160)
-    code = base64.b64encode(picture.getvalue()).decode()
     total = len(clients.sizes)
     said = escape(f"How the rows of {clients.name} lie with its {total} clients")
     whose = f'<p class="caption">{escape(", ".join(names))}</p>' if names else ""
+    light, dark = _drawn(clients, {}), _drawn(clients, DARK)
     return (
-        f'<div class="picture"><img alt="{said}; the numbers are below" src="data:image/png;base64,{code}"></div>'
+        f'<picture class="picture"><source media="screen and (prefers-color-scheme: dark)" srcset="{dark}">'
+        f'<img alt="{said}; the numbers are below" src="{light}"></picture>'
         f'{whose}<p class="caption">{escape(_in_words(clients))}</p><details><summary>Numbers</summary>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{said}">{_counts(clients)}</div></details>'
     )
+
+
+def _drawn(clients: Clients, look: dict[Any, str]) -> str:
+    """Return the picture of who holds what as an address of its bytes."""
+    from matplotlib import rc_context
+
+    picture = io.BytesIO()
+    with rc_context(look):
+        figure = plot_counts(clients.sizes, clients.label_counts, clients.label_names, name=clients.name)
+        figure.savefig(picture, format="png", dpi=160)
+    return f"data:image/png;base64,{base64.b64encode(picture.getvalue()).decode()}"
 
 
 def _in_words(clients: Clients) -> str:

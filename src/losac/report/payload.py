@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from losac._costs import AXES
+from losac._units import tidy
 from losac.metrics import falls
 from losac.report.entries import Entry
 from losac.report.groups import RunGroup, axis_values, headline_metric
@@ -55,7 +56,7 @@ def common_target(entries: Sequence[Entry], metric: str) -> float | None:
     if worst == 0 or not math.isfinite(worst):
         return worst if math.isfinite(worst) else None
     unit = 10.0 ** (math.floor(math.log10(abs(worst))) - 1)
-    return float(f"{(math.ceil if down else math.floor)(worst / unit) * unit:.2g}")
+    return tidy((math.ceil if down else math.floor)(worst / unit) * unit, 2)
 
 
 def _run(entry: Entry) -> dict[str, Any]:
@@ -93,4 +94,4 @@ def _numbers(values: np.ndarray) -> list[float | int | None]:
     """Return seven digits of each number, enough for a chart and a smaller page; null where nothing was measured."""
     if np.issubdtype(values.dtype, np.integer):
         return [int(value) for value in values]
-    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
+    return [tidy(value, 7) if math.isfinite(value) else None for value in values.tolist()]

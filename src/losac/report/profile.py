@@ -42,9 +42,10 @@ CLIENTS, ROWS, BLOCKS, BLOCK_ROWS = 4, 8, 4, 12
 DRIFT_ROUNDS, DRIFT_TOLERANCE = 4000, 1e-6
 
 
-def example(name: str, curvature: float = 1.0, blocks: int = BLOCKS) -> Algorithm:
+def example(algorithm: str | type[Algorithm], curvature: float = 1.0, blocks: int = BLOCKS) -> Algorithm:
     """Return an algorithm with settings that suit a problem of this curvature with all clients taking part."""
-    return ALGORITHMS[name].for_scale(Scale(curvature, CLIENTS, CLIENTS, blocks))
+    kind = ALGORITHMS[algorithm] if isinstance(algorithm, str) else algorithm
+    return kind.for_scale(Scale(curvature, CLIENTS, CLIENTS, blocks))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,10 +212,15 @@ def _passes(draw: Draw, steps: float, task: Task) -> float:
     return float(np.mean(drawing.rows_drawn(draw, sizes, drawing.step_counts(draw, sizes)) / sizes))
 
 
+def blank_data() -> FederatedData:
+    """Return clients with the shapes of MNIST and nothing in them."""
+    clients = [(np.zeros((ROWS, 784), np.float32), np.zeros(ROWS, np.int32))] * CLIENTS
+    return FederatedData.from_clients(clients, name="blank", num_classes=10)
+
+
 def blank_task(model: Model = "2nn") -> Task:
     """Return a task with the shapes of MNIST and nothing in it."""
-    clients = [(np.zeros((ROWS, 784), np.float32), np.zeros(ROWS, np.int32))] * CLIENTS
-    data = FederatedData.from_clients(clients, name=f"blank-{model}", num_classes=10)
+    data = blank_data()
     make = {"2nn": models.two_nn, "softmax": models.softmax_regression}[model]
     return classification(make(784, 10), data)
 
@@ -239,7 +245,7 @@ def takes_regulariser(algorithm: Algorithm) -> bool:
 _one_round = jax.jit(program.one_round, static_argnums=0)
 
 
-def drift(name: str) -> float:
+def drift(algorithm: str | type[Algorithm]) -> float:
     """Return how far from the optimum a method settles on clients that differ, in float64.
 
     All clients take part, with full gradients and K local steps, by the settings of its example;
@@ -248,7 +254,7 @@ def drift(name: str) -> float:
     data = quadratic(clients=10, samples=16, dim=4, seed=1)
     curvature = max(float(np.linalg.norm(x, 2)) ** 2 for x, _ in map(data.client, range(data.num_clients)))
     task = regression(models.linear(4), data)
-    method = example(name, curvature, blocks=1)
+    method = example(algorithm, curvature, blocks=1)
     try:
         run = simulate(task, method, rounds=DRIFT_ROUNDS, eval_every=DRIFT_ROUNDS, dtype="float64")
     except DivergedError:
@@ -256,10 +262,10 @@ def drift(name: str) -> float:
     return float(np.abs(run.params - np.asarray(data.info["optimum"])).max())
 
 
-def measure(name: str, task: Task | None = None, *, with_drift: bool = False) -> Profile:
-    """Return the profile of a public algorithm's example, with its drift on request."""
-    found = profile(example(name), task)
-    return dataclasses.replace(found, distance=drift(name)) if with_drift else found
+def measure(algorithm: str | type[Algorithm], task: Task | None = None, *, with_drift: bool = False) -> Profile:
+    """Return the profile of an algorithm's example, with its drift on request; by name, or of a class of your own."""
+    found = profile(example(algorithm), task)
+    return dataclasses.replace(found, distance=drift(algorithm)) if with_drift else found
 
 
 def state_in_words(found: Profile) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from losac._costs import AXES
@@ -57,14 +58,22 @@ def css_colours() -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a setting's value as a user would write it."""
+    """Return a setting's value as a user would write it, without the last bits of its numbers.
+
+    >>> shown(0.7 + (0.7 - 0.5)), shown((0.1 + 0.2, 1)), shown({"share": 1 - 0.1}), shown(1_234_567)
+    ('0.9', '[0.3, 1]', '{share: 0.9}', '1234567')
+    """
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, bool | str) or value is None:
         return str(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {shown(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
     if getattr(value, "ndim", 1) == 0:
         value = value.item()
-    return f"{value:g}" if isinstance(value, int | float) else repr(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def name_of(quantity: str) -> str:

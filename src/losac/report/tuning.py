@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from losac._units import tidy
 from losac.metrics import falls
 from losac.report.style import shown, style
 from losac.tuning import Range, Trial, Tuning
@@ -300,4 +301,4 @@ def _listed(axis: Axis) -> tuple[Any, ...]:
 
 
 def _short(value: Any) -> Any:
-    return float(f"{value:.2g}") if isinstance(value, float) else value
+    return tidy(value, 2) if isinstance(value, float) else value

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from losac._units import tidy
 from losac.tuning.grid import values_only
 from losac.tuning.space import Axis, Point, beyond, is_log, is_ordered
 from losac.tuning.trials import Evaluate, Trial, ranked
@@ -111,12 +112,12 @@ def _middle(values: tuple[Any, ...], one: Any, other: Any) -> Any:
     """Return the value between two; None where they are as near as it makes sense to tell apart.
 
     >>> _middle((1.0, 10.0, 100.0), 1.0, 10.0), _middle((1, 2, 4), 1, 2), _middle((0.0, 0.5, 1.0), 0.0, 0.5)
-    (3.1622776601683795, None, 0.25)
+    (3.16227766017, None, 0.25)
     """
     low, high = sorted((one, other))
     if all(isinstance(value, int) for value in values):
         return (low + high) // 2 if high - low > 1 else None
     if is_log(values):
-        return float(np.sqrt(low * high)) if high > _FINEST**2 * low else None
+        return tidy(np.sqrt(low * high)) if high > _FINEST**2 * low else None
     span = max(values) - min(values)
-    return (low + high) / 2 if high - low > 0.05 * span else None
+    return tidy((low + high) / 2) if high - low > 0.05 * span else None

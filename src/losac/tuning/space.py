@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from losac._checks import described, is_number, nearest, shown
+from losac._units import tidy
 from losac.algorithms import ALGORITHMS
 from losac.algorithms.contract import Algorithm
 
@@ -120,15 +121,15 @@ def is_log(values: Sequence[float]) -> bool:
 def beyond(values: Sequence[float], side: Literal["low", "high"]) -> float:
     """Return the number that continues sorted numbers on one side, at their ratio or difference there.
 
-    >>> beyond([1, 3, 10], "high"), beyond([1.0, 2.0, 3.0], "low")
-    (33, 0.0)
+    >>> beyond([1, 3, 10], "high"), beyond([1.0, 2.0, 3.0], "low"), beyond([0.5, 0.7], "high")
+    (33, 0.0, 0.9)
     """
     last, before = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
     following = last * (last / before) if is_log(values) else last + (last - before)
     if all(isinstance(v, numbers.Integral) for v in values):
         return round(following)
     rounded_off = not is_log(values) and abs(following) < 1e-9 * abs(last - before)
-    return 0.0 if rounded_off else following
+    return 0.0 if rounded_off else tidy(following)
 
 
 def edge(axis: Axis, value: Any) -> Edge:
@@ -188,5 +189,5 @@ def default_space(algorithm_name: str | type[Algorithm], step_size: float) -> di
     if not is_number(step_size) or not step_size > 0:
         raise ValueError(f"step_size={step_size!r} must be a positive number, around which the grid is laid")
     second = (algorithm_name if isinstance(algorithm_name, type) else ALGORITHMS[algorithm_name]).tuned
-    steps = [step_size * factor for factor in (_STEPS if second else _MANY_STEPS)]
+    steps = [tidy(step_size * factor) for factor in (_STEPS if second else _MANY_STEPS)]
     return {"step_size": steps, **{name: list(values) for name, values in second.items()}}

@@ -2,17 +2,22 @@
 "use strict";
 (() => {
   const {element, duration, metric, number} = Format, find = id => document.getElementById(id);
-  const time = text => (text ? new Date(text).toLocaleString([], {dateStyle: "medium", timeStyle: "short"}) : "–");
+  // Day and time, and the year if it is not this one.
+  function time(text) {
+    if (!text) return "–";
+    const then = new Date(text), year = then.getFullYear() === new Date().getFullYear() ? undefined : "numeric";
+    return then.toLocaleString([], {year, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit"});
+  }
   const MOST = 6;
   const COLUMNS = [
-    ["name", "name", row => row.name, "text"],
+    ["name", "name", row => row.name, "text name"],
     ["algorithm", "algorithm", row => row.algorithm ?? "–", "text algorithm"],
     ["status", "status", row => row.status, "text"],
     ["round", "round", row => (row.last ? `${row.round} / ${row.last}` : "–"), "round"],
     ["loss", "loss", row => metric(row.loss ?? null, false), ""],
     ["accuracy", "accuracy", row => metric(row.accuracy ?? null, true), ""],
     ["rate", "rounds/s", row => (row.rate ? number(row.rate, 3) : "–"), "rate"],
-    ["left", "time left", row => duration(row.left ?? null), ""],
+    ["left", "time left", row => duration(row.left ?? null), "left"],
     ["started", "started", row => time(row.started), "started"],
   ];
   const lines = new Map(), body = document.querySelector("#runs tbody"), draw = Live.charts(find("curves"));

@@ -1,11 +1,12 @@
 // One run: how far it is, its curves, its configuration and the end of its log.
 "use strict";
 (() => {
-  const {element, duration, metric, number} = Format, find = id => document.getElementById(id);
+  const {element, duration, metric, number, tidy} = Format, find = id => document.getElementById(id);
   const draw = Live.charts(find("curves"));
   find("report").href = `/report?run=${encodeURIComponent(GIVEN.run)}`;
 
-  const pairs = content => Object.entries(content).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, typeof value === "object" ? JSON.stringify(value) : String(value))]);
+  const told = value => (typeof value === "object" ? JSON.stringify(value, (_, part) => (typeof part === "number" ? tidy(part) : part)) : String(typeof value === "number" ? tidy(value) : value));
+  const pairs = content => Object.entries(content).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, told(value))]);
   const card = (title, content) => element("div", {}, element("h3", {}, title), element("dl", {}, ...pairs(content)));
 
   function log(text) {

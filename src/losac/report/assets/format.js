@@ -2,6 +2,8 @@
 "use strict";
 const Format = (() => {
   const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+  // A number without what arithmetic has left in its last bits; seeds and other whole numbers stay as they are.
+  const tidy = value => (Number.isInteger(value) ? value : Number(value.toPrecision(12)));
   const digits = (value, n = 4) => String(Number(Number(value).toPrecision(n)));
 
   function number(value, n = 4) {
@@ -44,5 +46,5 @@ const Format = (() => {
     return node;
   }
 
-  return {digits, duration, element, metric, number, quantity, scaled};
+  return {digits, duration, element, metric, number, quantity, scaled, tidy};
 })();
