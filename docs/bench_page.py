@@ -12,24 +12,24 @@ from losac_reproduction.markdown import rows_of
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "bench.json"
 HEAD = """# Published benchmarks, run again
 
-Settings of other papers that `losac bench` runs by name, and how far our numbers are from the published ones. For readers
-who want to know whether this library's training is the field's, and for those who need a known setting to start from.
+Settings of other papers that `losac bench` runs by name, and how far our numbers are from the published ones. For
+readers who want to know whether this library trains as the field does, or who need a known setting to start from.
 
 ```console
 losac bench list
 losac bench run {first} --seeds 0,1,2 --out bench
 ```
 
-A setting is a file in `src/losac/bench/settings`. A change of its numbers needs a new version, so results name it. The runs
-below were made with these commands on {device}, on {date}.
+A setting is a file in `src/losac/bench/settings`. A change of its numbers needs a new version, so results name it. The
+runs below were made with these commands on {device}, on {date}.
 *Generated from `benchmarks/results/bench.json` by `docs/generate_results.py`.*
 """
 MEASURES = {"rounds": "rounds to {metric} {target:g}", "best": "best {metric}", "last": "{metric} at the end"}
 READING = """
 ## What the distances say
 
-- With batches of 10 our clients need about half as many rounds as the paper's or fewer, in every row. The paper chooses a
-  step for each cell and doesn't print it, so the columns can't be compared strictly. Both agree on what matters: more
+- With batches of 10 our clients need about half as many rounds as the paper's or fewer, in every row. The paper chooses
+  a step for each cell and doesn't print it, so the columns can't be compared strictly. Both agree on what matters: more
   clients a round help little, and clients with two digits each need several times as many rounds.
 - With whole clients as batches (B = ∞) a step of 0.1 is too short: runs end after 2,000 rounds, all but one without the
   target.
