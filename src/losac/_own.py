@@ -91,14 +91,17 @@ def taken(text: str, function: Callable[..., Any], offered: Collection[str]) -> 
     return names
 
 
-@cache
 def _of_file(place: str) -> ModuleType:
     path = Path(place).expanduser()
     if not path.is_file():
         raise ValueError(
             f"{place} is not there; give the path of a Python file from the current folder, as FILE.py:NAME"
         )
-    whole = path.resolve()
+    return _run(path.resolve(), place)
+
+
+@cache
+def _run(whole: Path, place: str) -> ModuleType:
     name = f"_own_{whole.stem}_{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
     module = ModuleType(name)
     module.__file__ = str(whole)

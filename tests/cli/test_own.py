@@ -93,7 +93,7 @@ def forget():
     """As a new process would, read files again."""
     import losac._own
 
-    losac._own._of_file.cache_clear()
+    losac._own._run.cache_clear()
 
 
 def test_a_run_of_ones_own_continues_and_is_refused_when_the_code_changes(mine):
