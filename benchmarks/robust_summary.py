@@ -72,7 +72,7 @@ def main() -> None:
             found[where := f"{path.stem} {partition}", method] = one
             measured[where] = settings
     if given.short:
-        print("\n".join(short(found)).rstrip())
+        print("\n".join(short(found)))
         return
     print(HEAD)
     for where, settings in measured.items():

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from commands import losac, refused
 from losac.algorithms import ALGORITHMS
-from losac.deploy import DeployError, LocalFederation
+from losac.deploy import DeployError, LocalFederation, processes
 from losac.deploy.certificates import certificate_authority, check_certificate, node_key, server_certificate
 from losac.deploy.commands import environment, write_toml
 from losac.deploy.folder import CLI, FederationFolder, FederationSettings
@@ -270,6 +270,19 @@ def test_killing_takes_the_children_too(tmp_path):
     wait_until(lambda: len(members(record)) == 2)
     kill(record)
     assert members(record) == []
+
+
+def test_the_children_of_a_process_that_is_ending_are_still_its_own(tmp_path, monkeypatch):
+    """It has no command line any more then, which must not be taken for another process with its pid."""
+    app = tmp_path / "flwr-app.py"
+    app.write_text("import time; time.sleep(60)")
+    parent = f"import subprocess; subprocess.Popen({[sys.executable, str(app)]!r}); import time; time.sleep(60)"
+    record = start(tmp_path, "parent", [sys.executable, "-c", parent])
+    wait_until(lambda: len(members(record)) == 2)
+    command = processes._command
+    monkeypatch.setattr(processes, "_command", lambda one: [] if one.pid == record.pid else command(one))
+    assert len(members(record)) == 2
+    kill(record)
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_not_signalled(tmp_path):

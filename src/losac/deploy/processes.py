@@ -105,12 +105,10 @@ def members(record: ProcessRecord) -> list[psutil.Process]:
     _reap(record)
     found = [process for process in psutil.process_iter() if _in_session(process, record)]
     leader = next((process for process in found if process.pid == record.pid), None)
-    try:
-        if leader is not None:
+    if leader is not None and _command(leader):  # a process that is ending has none any more, but its children stay
+        with contextlib.suppress(psutil.Error):
             return found if _is_recorded(leader, record) else []
-        return found if any(_is_flower(process) for process in found) else []
-    except psutil.Error:
-        return []
+    return found if any(_is_flower(process) for process in found) else []
 
 
 def terminate(records: Sequence[ProcessRecord], *, patience: float) -> None:
@@ -164,7 +162,15 @@ def _is_recorded(process: psutil.Process, record: ProcessRecord) -> bool:
 
 def _is_flower(process: psutil.Process) -> bool:
     """Whether SuperNode or SuperExec started a process; only sessions that have such a process are losac's."""
-    return any(Path(word).name.startswith(("flower-", "flwr-")) for word in process.cmdline()[:3])
+    return any(Path(word).name.startswith(("flower-", "flwr-")) for word in _command(process)[:3])
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Return a process's command; nothing while it ends."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _in_session(process: psutil.Process, record: ProcessRecord) -> bool:
