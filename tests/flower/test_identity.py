@@ -203,8 +203,8 @@ def test_a_node_that_is_refused_is_asked_again_who_it_is(clock, tmp_path):
 
 def test_a_reply_whose_content_never_comes_is_given_up_at_the_deadline(clock, monkeypatch):
     """Flower would ask for it every ten seconds, for minutes to hours, whatever the deadline of the round is."""
-    http_grid = pytest.importorskip("flwr.superlink.grid.http_grid")
     from flwr.supercore.inflatable import inflatable_utils
+    from flwr.superlink.grid import http_grid
 
     monkeypatch.setattr(inflatable_utils, "time", transport.time)
     tries = []

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 import httpx
@@ -220,8 +220,10 @@ class FlowerTransport:
 @contextlib.contextmanager
 def replies_whole_by(until: float | None) -> Iterator[None]:
     """Give up a reply whose content does not follow its announcement in time; Flower waits for minutes, up to hours."""
-    flower: Any = import_module("flwr.superlink.grid.http_grid")
-    pull = flower.pull_objects
+    flower: Any = sys.modules.get("flwr.superlink.grid.http_grid")  # not there, it pulls nothing
+    if (pull := getattr(flower, "pull_objects", None)) is None:
+        yield
+        return
 
     def pull_in_time(*given: Any, **named: Any) -> Any:
         left = None if until is None else max(until - time.monotonic(), 0.0)
