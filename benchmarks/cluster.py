@@ -1,6 +1,6 @@
 """Jobs on a real Ray cluster of nodes on this machine, each on a core of its own: efficiency, and a killed node.
 
-    python benchmarks/cluster.py efficiency            # one node against two; needs two idle cores, some minutes
+    python benchmarks/cluster.py efficiency            # one node against two; needs two idle cores, ten minutes
     python benchmarks/cluster.py killed                # two nodes, of which one is killed while both work
     python benchmarks/cluster.py efficiency --rounds 200 --jobs 4 --repeat 1     # a short try
 
@@ -152,8 +152,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("efficiency", "killed"))
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=4000)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=20_000)
+    parser.add_argument("--repeat", type=int, default=2)
     os.environ.setdefault("LOSAC_PROGRAMS", "off")  # every worker compiles, as on machines of its own
     arguments = parser.parse_args()
     {"efficiency": efficiency, "killed": killed}[arguments.what](arguments)

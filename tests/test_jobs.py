@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from losac.jobs import JobCall, JobsFailedError, Workers, open_engine
 from losac.jobs.travel import Sender, pack, sender, serve, unpack
 from losac.tuning import members
 
-SMALL = ("--clients", "4", "--rounds", "2", "--seeds", "0,1")
+SMALL = ("--clients", "4", "--rounds", "2")
 MINE = """
 import neighbour
 import losac
@@ -96,17 +96,17 @@ def test_own_code_and_data_travel_to_processes_and_what_has_ended_is_not_run_aga
     rows = "".join(f"{i % 7},{i % 3},{'ab'[i % 2]}\n" for i in range(60))
     (tmp_path / "rows.csv").write_text(f"u,v,y\n{rows}")
     own = ["--data", "rows.csv", "--partition", "iid", "--model", "mine.py:net", "--jobs", "2", "--out", "out"]
-    result = command("compare", "fedavg:step_size=0.01", *SMALL, *own)
+    result = command("compare", "fedavg:step_size=0.01", *SMALL, "--seeds", "0", *own)
     assert result.exit_code == 0, result.output
-    assert "2 of 2" in result.stderr
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "runs").glob("*/history.npz")}
-    assert len(before) == 2
-    shutil.rmtree(tmp_path / "out" / "runs" / "fedavg-step_size-0.01-seed1")
-    again = command("compare", "--out", "out", "--resume", "--jobs", "2")
-    assert again.exit_code == 0, again.output
-    assert again.stderr.count("fedavg(") == 1
-    kept = [path for path in before if path.stat().st_mtime_ns == before[path]]
-    assert [path.parent.name for path in kept] == ["fedavg-step_size-0.01-seed0"]
+    assert "1 of 1" in result.stderr
+    first = tmp_path / "out" / "runs" / "fedavg-step_size-0.01-seed0" / "history.npz"
+    before = first.stat().st_mtime_ns
+    more = command("compare", "--out", "out", "--resume", "--seeds", "0,1", "--jobs", "2")
+    assert more.exit_code == 0, more.output
+    assert more.stderr.count("fedavg(") == 1
+    assert "seed 1" in more.stderr
+    assert first.stat().st_mtime_ns == before
+    del sys.modules["neighbour"]
 
 
 def test_a_search_in_processes_finds_what_it_finds_here_and_repeats_nothing_that_is_kept(tmp_path, monkeypatch):
@@ -129,10 +129,11 @@ def test_a_search_in_processes_finds_what_it_finds_here_and_repeats_nothing_that
 
 def test_a_failure_elsewhere_is_one_line_and_names_the_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("def turns(round_index, rng, history):\n    raise OSError('no turn')\n")
-    result = command("compare", "fedavg", *SMALL, "--sampling", "mine.py:turns", "--jobs", "2", "--json")
+    (tmp_path / "broken.py").write_text("def turns(round_index, rng, history):\n    raise OSError('no turn')\n")
+    own = ["--seeds", "0", "--sampling", "broken.py:turns"]
+    result = command("compare", "fedavg", *SMALL, *own, "--jobs", "2", "--json")
     assert result.exit_code == 1
     assert result.stdout == ""
     (line,) = result.stderr.strip().splitlines()
-    assert "2 of 2 jobs failed (fedavg(" in line
+    assert "1 of 1 jobs failed (fedavg(" in line
     assert "no turn" in line

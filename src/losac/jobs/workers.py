@@ -38,7 +38,7 @@ class Workers:
     ValueError: on='ray' needs the address of the cluster: auto, HOST:PORT or ray://HOST:PORT
     """
 
-    on: Place = field(default="local", metadata=about("Where the jobs run."))
+    on: Place = field(default="local", metadata=about("Where the jobs run: local, ray or slurm."))
     jobs: int | None = field(
         default=None,
         metadata=about(
