@@ -63,7 +63,7 @@ slurm_lose() {
 slurm_stop() {
   local file
   for file in "$HERE"/slurmd-*.pid "$HERE/slurmctld.pid" "$HERE/munged.pid"; do
-    [ -f "$file" ] && kill "$(cat "$file")"
+    [ -f "$file" ] && kill "$(cat "$file")" 2>/dev/null
   done
   unset SLURM_CONF
 }
