@@ -15,7 +15,7 @@ from losac.cli.completion import matching
 from losac.cli.errors import FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import results_folder
 from losac.cli.group import App, given_names
-from losac.cli.options import OUTPUT, Json, parse_seeds, seeds_option
+from losac.cli.options import OUTPUT, Json, Printing, parse_seeds, seeds_option
 from losac.cli.output import check_replaceable, is_made_here, print_json, wide_console
 from losac.cli.where import Where
 from losac.experiment.fields import SIMULATION, Option
@@ -60,7 +60,7 @@ LAST = Path("reproduction")
 
 def add_reproduce(app: App) -> None:
     """Add ``losac reproduce``."""
-    app.command("reproduce", epilog=EPILOG)(reproduce)
+    app.command("reproduce", epilog=EPILOG, quiet="the paths of the pages, or the names of the parts,")(reproduce)
 
 
 def add_attack_report(app: App) -> None:
@@ -104,11 +104,8 @@ def reproduce(
     ] = None,
     data_dir: DataDir = None,
     pdf: Annotated[bool, Option(OUTPUT, "Write the report as a PDF of four pages.", "--pdf")] = False,
-    json: Json = False,
-    quiet: Annotated[
-        bool, Option(OUTPUT, "Print the paths of the pages, or the names of the parts, only.", "--quiet -q")
-    ] = False,
     *,
+    printing: Printing,
     where: Where,
 ) -> None:
     """Reproduce the paper: run its experiments, compare the numbers with its own, and judge its claims."""
@@ -116,18 +113,20 @@ def reproduce(
 
     if names and names[0] == REPORT:
         _refuse_measuring(given_names(context))
-        write_report(_results(names[1:], out), out, pdf=pdf, json=json, quiet=quiet)
+        write_report(_results(names[1:], out), out, pdf=pdf, json=printing.json, quiet=printing.quiet)
         return
     if pdf:
         raise ValueError("--pdf is an option of losac reproduce report; the parts themselves write HTML and CSV")
     if listed or not names:
-        _list(STUDIES, json=json, quiet=quiet)
-        if not (listed or json or quiet):
+        _list(STUDIES, json=printing.json, quiet=printing.quiet)
+        if not listed and printing.verbose:
             say("Name the parts to run, or all.")
         return
     options = Options(tuple(parse_seeds(seeds)), quick)
     folder = out or Path("reproduction-quick" if quick else "reproduction")
-    conclude_all(_choose(names, STUDIES), options, folder, where.workers(), data_dir, json=json, quiet=quiet)
+    conclude_all(
+        _choose(names, STUDIES), options, folder, where.workers(), data_dir, json=printing.json, quiet=printing.quiet
+    )
 
 
 def _refuse_measuring(given: set[str]) -> None:

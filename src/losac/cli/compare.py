@@ -17,7 +17,7 @@ from losac.cli import completion
 from losac.cli.errors import DIVERGED, INTERRUPTED
 from losac.cli.folder import check_same_data, purpose, results_folder, settling
 from losac.cli.group import given_names
-from losac.cli.options import Config, Estimate, Out, Overwrite, Printing, Resume, Seeds, parse_seeds
+from losac.cli.options import Config, Estimate, Printing, Resuming, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, print_table, slug, summary, wide_console
 from losac.cli.progress import Report, progress
 from losac.cli.where import RunJob, Where, collect
@@ -63,17 +63,16 @@ def compare(
     target: Target = None,
     config: Config = None,
     estimate: Estimate = False,
-    out: Out = None,
-    overwrite: Overwrite = False,
-    resume: Resume = False,
+    saving: Resuming,
     where: Where,
     printing: Printing,
     context: typer.Context,
 ) -> Answer:
     """Compare algorithms, by default at the same step size; print a table, and save runs and a page."""
+    out, resume = saving.out, saving.resume
     if estimate and out is not None:
         raise ValueError("--estimate runs a few rounds and keeps nothing; leave out --out")
-    wanted = purpose(resume=resume, overwrite=overwrite)
+    wanted = purpose(resume=resume, overwrite=saving.overwrite)
     given = given_names(context)
     if resume and config is None and out is not None and (out / EXPERIMENT).is_file():
         config = out / EXPERIMENT

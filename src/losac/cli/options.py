@@ -69,3 +69,18 @@ class Printing:
     def verbose(self) -> bool:
         """Whether progress is shown on stderr."""
         return not (self.json or self.quiet)
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where a command saves its results."""
+
+    out: Out = None
+    overwrite: Overwrite = False
+
+
+@dataclass(frozen=True)
+class Resuming(Saving):
+    """Where a command saves its results, and whether it continues what is there."""
+
+    resume: Resume = False

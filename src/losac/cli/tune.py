@@ -14,7 +14,7 @@ from losac.cli import completion
 from losac.cli.errors import DIVERGED, FAILED, INTERRUPTED, fail, say
 from losac.cli.folder import purpose, results_folder
 from losac.cli.group import given_names
-from losac.cli.options import Config, Out, Overwrite, Printing, Seeds, parse_seeds
+from losac.cli.options import Config, Printing, Saving, Seeds, parse_seeds
 from losac.cli.output import NOTHING_SAVED, Answer, save_config, wide_console
 from losac.cli.where import Where
 from losac.experiment.fields import Option
@@ -70,15 +70,14 @@ def tune(
     search: Search,
     seeds: Seeds = "0",
     config: Config = None,
-    out: Out = None,
-    overwrite: Overwrite = False,
+    saving: Saving,
     where: Where,
     printing: Printing,
     context: typer.Context,
 ) -> Answer:
     """Search for the best settings of an algorithm on rows set aside from the clients' data, never on the test rows."""
     workers = where.workers()
-    with results_folder(out, purpose(overwrite=overwrite)) as claim:
+    with results_folder(saving.out, purpose(overwrite=saving.overwrite)) as claim:
         if config is not None:
             experiment = read_file(config).fill(experiment, given_names(context))
         (method,) = experiment.build_algorithms([algorithm])
@@ -92,7 +91,7 @@ def tune(
         tuning = _search(experiment, data, method, axes, sought | options, printing.verbose)
         problem = experiment.describe(data)
         files = [] if claim is None else _save(tuning, claim, problem)
-    return _answer(tuning, files, problem, out)
+    return _answer(tuning, files, problem, saving.out)
 
 
 def _measuring(experiment: Experiment, metric: str | None) -> tuple[Experiment, str | None]:

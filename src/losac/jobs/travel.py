@@ -17,6 +17,8 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -28,7 +30,6 @@ import losac
 from losac._own import raised
 
 _ENVIRONMENT = ("LOSAC_PROGRAMS",)
-_OURS = ("losac", "losac_reproduction")
 _LONGEST_LOG = 20_000
 
 
@@ -207,12 +208,19 @@ def _by_value() -> Iterator[None]:
 
 def _is_of_user(name: str, module: Any) -> bool:
     """Whether a module is neither installed nor a part of Python or of this library."""
-    if not isinstance(module, ModuleType) or module.__name__ != name or name.partition(".")[0] in (*_OURS, "__main__"):
+    if not isinstance(module, ModuleType) or module.__name__ != name or name.partition(".")[0] in _by_name():
         return False
     file = getattr(module, "__file__", None)
     return bool(file) and not str(file).startswith(_INSTALLED)
 
 
+@cache
+def _by_name() -> frozenset[str]:
+    """Return the packages that must be installed on all machines: this one, and those that add commands to it."""
+    return frozenset(["losac", "__main__", *(each.module.partition(".")[0] for each in entry_points(group=_COMMANDS))])
+
+
+_COMMANDS = "losac.commands"
 _INSTALLED = tuple(
     {f"{folder}{os.sep}" for folder in (*sysconfig.get_paths().values(), *site.getsitepackages(), sys.prefix) if folder}
 )

@@ -42,7 +42,7 @@ class Workers:
     jobs: int | None = field(
         default=None,
         metadata=about(
-            "Jobs at once.", min=1, default="1, or one per core in reproduce; all that fit on ray; 16 on slurm"
+            "Jobs at once.", min=1, default="1; in reproduce one per core, at most 8; all that fit on ray; 16 on slurm"
         ),
     )
     address: str | None = field(default=None, metadata=about(f"Ray cluster: {_WAYS}."))
