@@ -27,6 +27,14 @@ def test_delta_sgd_with_one_step_is_fedavg():
     np.testing.assert_allclose(one.rounds(3), other.rounds(3), rtol=1e-13)
 
 
+def test_delta_sgd_begins_with_its_first_step_whatever_rounding_says():
+    """Both gradients of the first step are at one point; a compiled program may round them differently."""
+    algorithm, x, noise = A.delta_sgd(ETA), np.ones(3), iter([0.0, 1e-16])
+    local, client = algorithm.begin(None, x, ())
+    moved = algorithm.step(None, x, client, local, lambda w: 2.0 * w + next(noise))
+    np.testing.assert_allclose(moved.w, x - ETA * 2.0 * x, rtol=1e-12)
+
+
 def test_delta_sgd_grows_from_a_small_step_as_printed():
     """θ₀ = 1, so that η₁ = √(1 + δ)·η₀, η₂ = √(1 + δ√(1 + δ))·η₁."""
     eta, delta = 1e-3, 0.1

@@ -78,7 +78,8 @@ class DeltaSgd(Fedavg):
         moved = squared_norm(sub(local.w, local.before)) ** 0.5
         changed = squared_norm(sub(g, grad(local.before))) ** 0.5
         longest = local.rate * (1 + (1 - local.fresh) * self.growth * local.growth) ** 0.5
-        rate = bounded_ratio(self.safety / 2 * moved, changed, longest)
+        found = bounded_ratio(self.safety / 2 * moved, changed, longest)
+        rate = local.fresh * local.rate + (1 - local.fresh) * found  # at first the change is rounding, or nothing
         return Paced(axpy(-rate, g, local.w), local.w, rate, rate / local.rate, local.fresh * 0)
 
     def end(self, here: Local, x: Tree, client: Tree, local: Paced) -> tuple[Tree, Tree]:  # type: ignore[override]
