@@ -226,7 +226,7 @@ class InnerProduct(Attackers):
         return -self.epsilon * seen.mean()
 
 
-class Watched(NamedTuple):
+class Observed(NamedTuple):
     """What mimics remember of a part: how many rounds, the mean m, the direction z, and each client's place on it."""
 
     rounds: Array
@@ -259,9 +259,9 @@ class Mimic(Attackers):
     def start(self, upload: Tree, clients: int) -> Tree:
         """Nothing has been seen."""
 
-        def blank(part: Tree) -> Watched:
+        def blank(part: Tree) -> Observed:
             row = as_rows(map_trees(lambda a: a[None], part))[0][0]
-            return Watched(jnp.zeros((), jnp.int32), 0 * row, 0 * row, jnp.full(clients, -jnp.inf, row.dtype))
+            return Observed(jnp.zeros((), jnp.int32), 0 * row, 0 * row, jnp.full(clients, -jnp.inf, row.dtype))
 
         return {name: blank(part) for name, part in parts(upload).items()}
 
@@ -287,7 +287,7 @@ def look(rows: Array, key: Any, index: int, present: Present, memory: Any) -> Se
     return Seen(rows, honest, present.lie, present.clients, _random.part_key(key, index), memory)
 
 
-def watch(seen: Seen) -> Watched:
+def watch(seen: Seen) -> Observed:
     """Return what mimics remember after a round of the warm-up."""
     old, t = seen.memory, seen.memory.rounds.astype(seen.uploads.dtype)
     mean = (t * old.mean + seen.mean()) / (t + 1)
@@ -296,7 +296,7 @@ def watch(seen: Seen) -> Watched:
     pull = (apart @ jnp.where(t > 0, old.along, drawn)) @ apart
     along = unit(t * old.along + unit(pull))
     honest = jnp.where(seen.honest > 0, seen.clients, len(old.places))
-    return Watched(old.rounds + 1, mean, along, old.places.at[honest].set(apart @ along, mode="drop"))
+    return Observed(old.rounds + 1, mean, along, old.places.at[honest].set(apart @ along, mode="drop"))
 
 
 def unit(a: Array) -> Array:
