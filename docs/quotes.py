@@ -147,21 +147,21 @@ QUOTES = (
           "accuracy and LoSAC (T = M = 1) {losac_t1_m1_cost:.1f}, {losac_t1_m1_clipped:.1f} of them by the clipping",
           privacy),
     Quote(LEAKAGE, "privacy", "But ε is {epsilon} against the server", privacy),
-    Quote(CHOOSING, "rank-digits", "it needs {of_best_s:.2f}, {of_best_d:.2f} and {of_best_i:.2f} times the rounds of the "
-          "best tuned rival on digits (sorted, Dirichlet, IID), and {collapsed} of {runs} runs collapsed", ranked),
+    Quote(CHOOSING, "rank-digits", "it needs {of_best_s:.2f}, {of_best_d:.2f} and {of_best_i:.2f} times the rounds of "
+          "the best tuned rival on digits (sorted, Dirichlet, IID), and {collapsed} of {runs} runs collapsed", ranked),
     Quote(CHOOSING, "rank-digits", "On digits it is the cheapest of {methods} methods with labels sorted and with IID "
           "clients, and within 3 % of the cheapest in between; it sends {times_s:.0f}, {times_d:.0f} and {times_i:.0f} "
           "times less than LoSAC", ranked),
-    Quote(CHOOSING, "rank-digits", "| fewest rounds | {first_s}: {rounds_s:.0f} | {first_d}: {rounds_d:.0f} | {first_i}: "
-          "{rounds_i:.0f} |", ranked),
+    Quote(CHOOSING, "rank-digits", "| fewest rounds | {first_s}: {rounds_s:.0f} | {first_d}: {rounds_d:.0f} | "
+          "{first_i}: {rounds_i:.0f} |", ranked),
     Quote(CHOOSING, "rank-digits", "| LoSAC | {losac_s:.0f} | {losac_d:.0f} | {losac_i:.0f} |", ranked),
     Quote(CHOOSING, "rank-digits", "| LoSAC-lean | {lean_s:.0f} | {lean_d:.0f} | {lean_i:.0f} |", ranked),
     Quote(CHOOSING, "rank-digits", "| LoSAC-lean, automatic step, *untuned* | {automatic_s:.0f} | {automatic_d:.0f} | "
           "{automatic_i:.0f} |", ranked),
     Quote(CHOOSING, "rank-digits", "| fewest MB up | {cheap_s}: {mb_s:.3f} | {cheap_d}: {mb_d:.3f} | {cheap_i}: "
           "{mb_i:.3f} |", ranked),
-    Quote(CHOOSING, "rank-digits", "| LoSAC-lean's cheapest form | {ours_s}: {ours_mb_s:.3f} | {ours_d}: {ours_mb_d:.3f} | "
-          "{ours_i}: {ours_mb_i:.3f} |", ranked),
+    Quote(CHOOSING, "rank-digits", "| LoSAC-lean's cheapest form | {ours_s}: {ours_mb_s:.3f} | {ours_d}: "
+          "{ours_mb_d:.3f} | {ours_i}: {ours_mb_i:.3f} |", ranked),
     Quote(CHOOSING, "rank-digits", "| LoSAC, MB up | {losac_mb_s:.2f} | {losac_mb_d:.2f} | {losac_mb_i:.2f} |", ranked),
     Quote(CHOOSING, "theorem1", "by a factor of {best:.2f} (least squares) to {worst:.2f} (a9a, w8a) per round, in "
           "{linear} of {tried} cases tried", theorem_1),
