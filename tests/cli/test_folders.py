@@ -203,7 +203,8 @@ def test_a_run_that_is_killed_before_anything_is_imported_goes_on(tmp_path):
 def test_a_comparison_that_is_killed_before_anything_is_imported_goes_on(tmp_path):
     asked = ["compare", "scaffold:server_step=3", "losac", *SMALL, "--set", "server_step=2", "--seeds", "4,7"]
     killed_at_start(*asked, "--target", "0.5", "--out", str(tmp_path / "part"))
-    assert losac("compare", "--out", str(tmp_path / "part"), "--resume").exit_code == 0
+    continued = losac("compare", "--out", str(tmp_path / "part"), "--resume")
+    assert continued.exit_code == 0, continued.stderr
     assert losac(*asked, "--target", "0.5", "--out", str(tmp_path / "whole")).exit_code == 0
     names = sorted(path.name for path in (tmp_path / "whole" / "runs").iterdir())
     assert names == sorted(path.name for path in (tmp_path / "part" / "runs").iterdir())

@@ -153,14 +153,14 @@ def test_every_other_command_takes_them_or_says_why_not(mine):
 
 def test_an_app_takes_users_code_along(mine):
     made = losac(
-        "deploy", "init", "my-app", "--algorithm", "mine.py:Mine:pull=0.5", "--data", "mine.py:rows", "--model",
+        "deploy", "init", "our-app", "--algorithm", "mine.py:Mine:pull=0.5", "--data", "mine.py:rows", "--model",
         "mine.py:net", "--clients", "3",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    config = tomllib.loads(Path("my-app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert (Path("my-app/my_app/mine.py").read_text(), config["clients"], config["pull"]) == (MINE, 3, 0.5)
-    with syspath("my-app"):
-        problem = importlib.import_module("my_app.problem")
+    config = tomllib.loads(Path("our-app/pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert (Path("our-app/our_app/mine.py").read_text(), config["clients"], config["pull"]) == (MINE, 3, 0.5)
+    with syspath("our-app"):
+        problem = importlib.import_module("our_app.problem")
     assert problem.algorithm(config).pull == 0.5
     task = problem.problem({"partition-id": 2}, config)
     assert (task.data.num_clients, task.data.num_classes) == (1, 2)

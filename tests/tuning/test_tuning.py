@@ -27,7 +27,7 @@ PROBLEM = quadratic(clients=6, samples=10, dim=3)
 ETA = 0.1 / PROBLEM.curvature
 SCAFFOLD = A.scaffold(ETA, 3, 2)
 RUN = {"rounds": 20, "clients_per_round": 3, "dtype": "float64"}
-MODULE = sys.modules["losac.tuning.tune"]
+MODULE = sys.modules["losac.tuning.members"]
 
 
 def scores(tuning):

@@ -21,13 +21,15 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
-import numpy as np
 
 import losac
 from losac._own import raised
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _ENVIRONMENT = ("LOSAC_PROGRAMS",)
 _LONGEST_LOG = 20_000
@@ -166,6 +168,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends arrays that are mapped from files as the files' paths."""
 
     def reducer_override(self, obj: Any) -> Any:
+        import numpy as np  # here, since commands write down what they were asked before such an import
+
         if isinstance(obj, np.ndarray) and (place := _mapped(obj)) is not None:
             return _map, place
         return super().reducer_override(obj)
@@ -173,6 +177,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _mapped(array: np.ndarray) -> tuple[str, str, int, tuple[int, ...]] | None:
     """Return where an array lies in a file, if it does as a whole."""
+    import numpy as np
+
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -188,6 +194,8 @@ def _map(path: str, dtype: str, offset: int, shape: tuple[int, ...]) -> np.ndarr
             f"{path} is not on this machine, {socket.gethostname()}; data that are mapped from files do not travel: "
             "put them on a disk that all machines share, under the same path"
         )
+    import numpy as np
+
     return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
 
 
