@@ -25,7 +25,8 @@ def ranked(parts: Parts) -> Numbers:
         found |= {f"{name}_{short}": value for name, value in numbers.items()}
     found["methods"] = len(table(parts, STUDY, f"digits-{SETTINGS['s']}-10"))
     times = [found[f"times_{short}"] for short in SETTINGS]
-    found |= {"least": min(times), "most": max(times)}
+    apart = 100 * (found["ours_mb_d"] / found["mb_d"] - 1)
+    found |= {"least": min(times), "most": max(times), "apart": apart}
     found["collapsed"] = sum(found[f"collapsed_{short}"] for short in SETTINGS)
     return found
 
