@@ -11,7 +11,7 @@ from losac_reproduction.results import Part
 STUDY = "rank-digits"
 SETTINGS = {"s": "sorted", "d": "dirichlet0.3", "i": "iid"}
 """The partitions, as names of numbers end and as the study's tables are called."""
-LEAN = ("LoSAC-lean", "LoSAC-lean, sparse", "LoSAC-lean, low rank")
+FORMS = {"sparse": "LoSAC-lean, sparse", "thin": "LoSAC-lean, low rank"}
 AUTOMATIC = "LoSAC-lean, automatic step"
 
 
@@ -24,9 +24,8 @@ def ranked(parts: Parts) -> Numbers:
         numbers = of_partition(parts, partition)
         found |= {f"{name}_{short}": value for name, value in numbers.items()}
     found["methods"] = len(table(parts, STUDY, f"digits-{SETTINGS['s']}-10"))
-    times = [found[f"times_{short}"] for short in SETTINGS]
-    apart = 100 * (found["ours_mb_d"] / found["mb_d"] - 1)
-    found |= {"least": min(times), "most": max(times), "apart": apart}
+    times = [float(found[f"sparse_times_{short}"]) for short in ("s", "i")]
+    found |= {"least": min(times), "most": max(times), "apart": 100 * (float(found["thin_d"]) / found["mb_d"] - 1)}
     found["collapsed"] = sum(found[f"collapsed_{short}"] for short in SETTINGS)
     return found
 
@@ -45,7 +44,11 @@ def of_partition(parts: Mapping[str, Part], partition: str) -> dict[str, Any]:
         return min((name for name in names if rows[name][column]), key=lambda name: spent(name, column))
 
     quickest, cheapest = (least(column, list(rows)) for column in ("sustained rounds", "MB up"))
-    ours = least("MB up", LEAN)
+    forms: dict[str, str] = {}
+    for name, method in FORMS.items():
+        there = bool(rows[method]["MB up"])
+        forms[name] = f"{spent(method, 'MB up'):.3f}" if there else "–"
+        forms[f"{name}_times"] = f"{spent('LoSAC', 'MB up') / spent(method, 'MB up'):.0f}" if there else "–"
     return {
         "first": quickest,
         "rounds": spent(quickest, "sustained rounds"),
@@ -53,11 +56,9 @@ def of_partition(parts: Mapping[str, Part], partition: str) -> dict[str, Any]:
         "lean": spent("LoSAC-lean", "sustained rounds"),
         "cheap": cheapest,
         "mb": spent(cheapest, "MB up"),
-        "ours": ours.removeprefix("LoSAC-lean, "),
-        "ours_mb": spent(ours, "MB up"),
         "losac_mb": spent("LoSAC", "MB up"),
-        "times": spent("LoSAC", "MB up") / spent(ours, "MB up"),
         "automatic": float(automatic["sustained rounds"].split()[0]),
         "of_best": automatic["times the best tuned rival's"],
         "collapsed": automatic["collapsed"],
+        **forms,
     }
